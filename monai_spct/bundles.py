@@ -1,0 +1,144 @@
+"""Finding, copying and starting the bundles that come with the package: ``python -m monai_spct.bundles``."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+__all__ = ["bundle_root", "bundles_folder", "copy", "refuse_unknown_overrides"]
+
+# what `python -m monai.bundle run` itself takes, and what its `--tracking` adds to a config
+_RUNNER_OPTIONS = {
+    "run_id", "init_id", "final_id", "config_file", "meta_file", "logging_file", "tracking", "args_file", "workflow_type",
+    "workflow_name", "properties_path", "tracking_uri", "experiment_name", "run_name", "save_execute_config", "is_not_rank0",
+}  # fmt: skip
+
+
+def bundles_folder() -> Path:
+    """The folder of the bundles: beside the package in a checkout, inside it when installed from a wheel.
+
+    Example:
+        >>> from monai_spct.bundles import bundles_folder
+        >>> (bundles_folder() / "acdc" / "configs" / "train.json").is_file()
+        True
+    """
+    package = Path(__file__).resolve().parent
+    installed, checkout = package / "_bundles", package.parent / "bundles"
+    return installed if installed.is_dir() else checkout
+
+
+def copy(name: str, target: str | Path) -> str:
+    """Copy a bundle to a place of one's own, where its configs may be changed and its results go.
+
+    The overlays for methods come along, in ``methods`` beside the copy's configs folder.
+
+    Args:
+        name: of the bundle, for example ``acdc``.
+        target: a folder that does not exist yet.
+
+    Returns:
+        A line that says what to run next.
+
+    Raises:
+        ValueError: when there is no bundle of this name.
+        FileExistsError: when ``target`` exists.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_spct.bundles import copy
+        >>> print(copy("acdc", tempfile.mkdtemp() + "/mine"))  # doctest: +ELLIPSIS
+        python -m monai.bundle run training --config_file .../mine/configs/train.json --dataset_dir ...
+    """
+    source, target = bundles_folder() / name, Path(target)
+    if not (source / "configs").is_dir():
+        names = sorted(path.parent.name for path in bundles_folder().glob("*/configs"))
+        raise ValueError(f"`name` must be one of {names}, got {name!r}.")
+    ignored = shutil.ignore_patterns("models", "eval", "phantom", "__pycache__")
+    shutil.copytree(source, target, ignore=ignored)
+    shutil.copytree(bundles_folder() / "methods", target / "methods")
+    return f"python -m monai.bundle run training --config_file {target / 'configs' / 'train.json'} --dataset_dir ..."
+
+
+def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
+    """The folder of the bundle that a config belongs to, from whatever directory it is run.
+
+    Args:
+        name: of the bundle.
+        argv: the command line; this process's by default.
+
+    Returns:
+        The folder above the ``configs`` folder of the first ``--config_file`` of the command line; without one, the bundle
+        in the working directory if it is one, else the bundle that came with the package.
+
+    Example:
+        >>> from monai_spct.bundles import bundle_root
+        >>> bundle_root("acdc", ["--config_file", "['/data/mine/configs/train.json','/data/mine/configs/small.json']"])
+        '/data/mine'
+    """
+    for path in _config_files(sys.argv if argv is None else argv):
+        if path.parent.name == "configs":
+            return str(path.parent.parent)
+    return "." if Path("configs/metadata.json").is_file() else str(bundles_folder() / name)
+
+
+def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
+    """Refuse a top-level override on the command line that no config file has, and name the nearest that one has.
+
+    MONAI takes ``--max_epoch 7`` without a word and goes on with the old ``max_epochs``.
+
+    Args:
+        argv: the command line; this process's by default. One without ``--config_file`` is not looked at.
+
+    Raises:
+        ValueError: naming each unknown override and the nearest right name.
+
+    Example:
+        >>> from monai_spct.bundles import bundles_folder, refuse_unknown_overrides
+        >>> config = str(bundles_folder() / "acdc" / "configs" / "train.json")
+        >>> refuse_unknown_overrides(["--config_file", config, "--max_epoch", "7"])
+        Traceback (most recent call last):
+        ...
+        ValueError: unknown override `--max_epoch`: no config file has such a key. Did you mean `--max_epochs`?
+    """
+    argv = sys.argv if argv is None else argv
+    files = _config_files(argv)
+    if not files:
+        return
+    known = set(_RUNNER_OPTIONS)
+    for path in files:
+        known |= {key.lstrip("+") for key in yaml.safe_load(path.read_text())}
+    problems = []
+    for argument in argv:
+        if not argument.startswith("--"):
+            continue
+        name = argument[2:].split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_")
+        if name and name not in known:
+            near = difflib.get_close_matches(name, sorted(known - _RUNNER_OPTIONS), n=1, cutoff=0.5)
+            hint = f" Did you mean `--{near[0]}`?" if near else ""
+            problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
+    if problems:
+        raise ValueError(" ".join(problems))
+
+
+def _config_files(argv: Sequence[str]) -> list[Path]:
+    """The files behind ``--config_file``, which is one path or a list of paths in Python's notation."""
+    value = ""
+    for position, argument in enumerate(argv):
+        name, _, given = argument.partition("=")
+        if name in ("--config_file", "--config-file"):
+            value = given or (argv[position + 1] if position + 1 < len(argv) else "")
+    if value.lstrip().startswith(("[", "(")):
+        return [Path(str(item)).absolute() for item in ast.literal_eval(value)]
+    return [Path(value).absolute()] if value else []
+
+
+if __name__ == "__main__":
+    import fire
+
+    fire.Fire({"copy": copy, "folder": lambda: str(bundles_folder())})

@@ -1,0 +1,18 @@
+"""Data: a folder to a datalist, splits by patient, slices in memory, paired batches, and phantoms."""
+
+from monai_spct.data.acdc import acdc_cases
+from monai_spct.data.nifti import HeaderSpacingReader, save_like
+from monai_spct.data.paired_loader import PairedLoader, SeededBatches
+from monai_spct.data.slices import SliceDataset
+from monai_spct.data.splits import Split, split_cases
+
+__all__ = [
+    "HeaderSpacingReader",
+    "PairedLoader",
+    "SeededBatches",
+    "SliceDataset",
+    "Split",
+    "acdc_cases",
+    "save_like",
+    "split_cases",
+]

@@ -1,0 +1,107 @@
+"""The ACDC folder, as it is downloaded, to a MONAI datalist."""
+
+import re
+from pathlib import Path
+
+__all__ = ["acdc_cases"]
+
+# also keeps out `._patient001_frame01.nii.gz` (resource forks) and `patient001_4d.nii.gz` (the whole cine)
+_FRAME = re.compile(r"(?P<patient>patient\d+)_frame(?P<frame>\d+)(?P<truth>_gt)?\.nii(\.gz)?")
+_PATIENT = re.compile(r"patient\d+")
+_PHASE = re.compile(r"^\s*(?P<phase>ED|ES)\s*:\s*(?P<frame>\d+)\s*$", re.MULTILINE)
+
+
+def acdc_cases(folder: str | Path) -> list[dict[str, str]]:
+    """List the annotated frames of an ACDC folder.
+
+    The folder holds ``training/`` as the official archive does, or the patients' folders themselves::
+
+        training/patient001/Info.cfg
+        training/patient001/patient001_4d.nii.gz            never listed
+        training/patient001/patient001_frame01.nii.gz       image
+        training/patient001/patient001_frame01_gt.nii.gz    label: 0 background, 1 RV, 2 myocardium, 3 LV
+
+    Plain ``.nii`` files are read too; where a frame lies there both ways, the ``.nii.gz`` is listed. Hidden files and
+    all others that are not a frame of their folder's patient are passed over.
+
+    Args:
+        folder: where the data is, for example the unpacked ``ACDC/database``.
+
+    Returns:
+        One entry for each frame, sorted by ``case`` whatever the order of the directory, all values strings:
+        ``patient`` ("patient001"), ``frame`` ("01", as in the file's name), ``case`` ("patient001_frame01"), ``image``
+        (absolute path), ``label`` (absolute path; left out where there is no ``_gt`` file) and ``phase`` ("ED" or "ES";
+        left out where the patient has no ``Info.cfg`` that tells it, because frame numbers alone do not).
+
+    Raises:
+        FileNotFoundError: if the folder is missing or holds no frames.
+        ValueError: if a ``_gt`` file lacks its image.
+
+    Source:
+        Bernard et al., *Deep learning techniques for automatic MRI cardiac multi-structures segmentation and
+        diagnosis: is the problem solved?*, IEEE Transactions on Medical Imaging 2018.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     patient = Path(folder, "training", "patient001")
+        ...     patient.mkdir(parents=True)
+        ...     for name in ("frame01.nii.gz", "frame01_gt.nii.gz", "4d.nii.gz"):
+        ...         (patient / f"patient001_{name}").touch()
+        ...     (patient / "Info.cfg").write_text("ED: 1")
+        ...     [case] = acdc_cases(folder)
+        5
+        >>> case["case"], case["phase"], Path(case["label"]).name
+        ('patient001_frame01', 'ED', 'patient001_frame01_gt.nii.gz')
+    """
+    root = Path(folder).expanduser().absolute()
+    training = root / "training"
+    patients = _patients(training) or _patients(root)
+    cases = [case for patient in patients for case in _patient_cases(patient)]
+    if not cases:
+        raise FileNotFoundError(
+            f"no ACDC frames in {root} ({'it holds no patients' if root.is_dir() else 'there is no such folder'}).\n"
+            "It should hold training/patientNNN/patientNNN_frameFF.nii.gz and patientNNN_frameFF_gt.nii.gz, or the "
+            "patientNNN folders themselves.\n"
+            "ACDC comes from https://www.creatis.insa-lyon.fr/Challenge/acdc/ (registration needed; CC BY-NC-SA).\n"
+            "To try everything on made-up data instead:\n"
+            "  python -m monai.bundle run training --config_file "
+            "\"['bundles/acdc/configs/train.json','bundles/acdc/configs/phantom.json']\""
+        )
+    return sorted(cases, key=lambda case: case["case"])
+
+
+def _patients(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _PATIENT.fullmatch(path.name) and path.is_dir())
+
+
+def _patient_cases(folder: Path) -> list[dict[str, str]]:
+    images: dict[str, Path] = {}
+    labels: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):  # `.nii` before `.nii.gz`: the latter stays
+        match = _FRAME.fullmatch(path.name)
+        if match is not None and match["patient"] == folder.name and path.is_file():
+            (labels if match["truth"] else images)[match["frame"]] = path
+    if orphans := sorted(labels.keys() - images.keys()):
+        raise ValueError(f"label without its image: {', '.join(str(labels[frame]) for frame in orphans)}.")
+    phases = _phases(folder / "Info.cfg")
+    cases = []
+    for frame, image in images.items():
+        case = {"patient": folder.name, "frame": frame, "case": f"{folder.name}_frame{frame}", "image": str(image)}
+        if int(frame) in phases:
+            case["phase"] = phases[int(frame)]
+        if frame in labels:
+            case["label"] = str(labels[frame])
+        cases.append(case)
+    return cases
+
+
+def _phases(info: Path) -> dict[int, str]:
+    """Frame number to "ED" or "ES"."""
+    if not info.is_file():
+        return {}
+    text = info.read_text(encoding="utf-8", errors="replace")
+    return {int(match["frame"]): match["phase"] for match in _PHASE.finditer(text)}

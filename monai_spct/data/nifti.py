@@ -1,0 +1,349 @@
+"""NIfTI files in and out, with the voxel sizes that the header means."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+import zlib
+from collections.abc import Hashable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+from monai.data.image_reader import NibabelReader
+from monai.data.meta_tensor import MetaTensor
+from monai.transforms.transform import MapTransform
+from monai.utils.misc import ensure_tuple
+from monai.utils.type_conversion import convert_to_numpy
+from nibabel.filebasedimages import ImageFileError
+from nibabel.spatialimages import HeaderDataError
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+__all__ = ["HeaderSpacingReader", "SameGridd", "save_like", "true_affine"]
+
+# rounding of float32 headers stays far below this; a header that lies is off by much more
+_TOLERANCE = 1e-3
+
+_DAMAGE = (OSError, EOFError, ValueError, zlib.error, ImageFileError, HeaderDataError)
+
+
+class HeaderSpacingReader(NibabelReader):
+    """Reads NIfTI for ``LoadImaged(reader=...)``; voxel sizes come from ``pixdim``, directions from the affine.
+
+    In ACDC as it is distributed, the affine says 1 mm while ``pixdim`` holds the truth. MONAI's own repair of such
+    headers replaces the affine by the qform, or, where there is no qform, believes the affine; :func:`true_affine`
+    states the rule here. One file is one frame: time series are refused instead of becoming channels, and a single
+    trailing frame is dropped.
+
+    ``LoadImage`` tries its other readers when :meth:`read` fails, so whatever another reader would accept, like a time
+    series, is refused in :meth:`get_data`.
+
+    Args:
+        as_closest_canonical: flip and permute axes to the nearest of R-A-S, as in MONAI's reader.
+
+    Example:
+        >>> import tempfile, nibabel as nib, numpy as np
+        >>> from monai.transforms import LoadImage
+        >>> image = nib.Nifti1Image(np.zeros((4, 4, 3), np.int16), np.diag([-1, -1, 1, 1]))
+        >>> image.header.set_zooms((1.25, 1.25, 10))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     nib.save(image, f"{folder}/case.nii.gz")
+        ...     loaded = LoadImage(reader=HeaderSpacingReader())(f"{folder}/case.nii.gz")
+        >>> loaded.pixdim.tolist()
+        [1.25, 1.25, 10.0]
+        >>> loaded.affine.diagonal().tolist()
+        [-1.25, -1.25, 10.0, 1.0]
+    """
+
+    def __init__(self, *, as_closest_canonical: bool = False) -> None:
+        super().__init__(as_closest_canonical=as_closest_canonical, squeeze_non_spatial_dims=True)
+
+    def read(self, data: Sequence[str | PathLike[str]] | str | PathLike[str], **kwargs: Any) -> Any:
+        """Images with their :func:`true_affine`; voxels are read later.
+
+        Args:
+            data: a file, or a list of files that are the channels of one image.
+            kwargs: passed to ``nibabel.load``.
+
+        Returns:
+            A nibabel image, or a list of them for several files.
+
+        Raises:
+            ValueError: If a file is not a readable NIfTI; names the file and what is wrong with it.
+            FileNotFoundError: If there is no such file.
+        """
+        self.filenames = ensure_tuple(data)
+        images = []
+        for name in self.filenames:
+            image = _load(name, **kwargs)
+            images.append(type(image)(image.dataobj, true_affine(image), image.header))
+        return images if len(images) > 1 else images[0]
+
+    def get_data(self, img: Any) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Voxels ``(*S)``, or ``(N, *S)`` for N files, and metadata.
+
+        Args:
+            img: what :meth:`read` returned.
+
+        Returns:
+            The voxels and the metadata that MONAI expects.
+
+        Raises:
+            ValueError: If a file holds more than one frame, or its voxels cannot be read; names the file.
+        """
+        for image, name in zip(ensure_tuple(img), self.filenames, strict=True):
+            _one_frame(image, name)
+        voxels, meta = super().get_data(img)
+        return voxels, meta
+
+    def _get_array_data(self, img: Any, filename: str | PathLike[str]) -> Any:
+        try:
+            return super()._get_array_data(img, filename)  # type: ignore[no-untyped-call]
+        except _DAMAGE as error:
+            raise ValueError(f"{filename} is truncated or damaged: {_reason(error)}.") from error
+
+
+class SameGridd(MapTransform):
+    """Lets a case pass when its image and label lie on one grid, and names it otherwise.
+
+    Goes right behind ``LoadImaged``. Where the affines of an image and its label differ, reorienting or resampling
+    moves one against the other without a word.
+
+    Args:
+        keys: the items to compare with the first of them, channel-first ``MetaTensor``.
+        tolerance: how far apart, in voxels, two grids may be anywhere in the volume.
+        allow_missing_keys: pass over keys that a case lacks, as the label of an unlabeled one.
+
+    Example:
+        >>> import torch
+        >>> image = MetaTensor(torch.zeros(1, 8, 8, 4), affine=torch.eye(4), meta={"filename_or_obj": "a.nii.gz"})
+        >>> label = MetaTensor(torch.zeros(1, 8, 8, 4), affine=2 * torch.eye(4), meta={"filename_or_obj": "b.nii.gz"})
+        >>> check = SameGridd(("image", "label"))
+        >>> sorted(check({"image": image, "label": image}))
+        ['image', 'label']
+        >>> check({"image": image, "label": label})  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: `image` of a.nii.gz and `label` of b.nii.gz are on different grids: ...
+    """
+
+    def __init__(
+        self, keys: Sequence[Hashable] | Hashable, *, tolerance: float = 0.1, allow_missing_keys: bool = False
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.tolerance = tolerance
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """The same case.
+
+        Args:
+            data: a case; under each key a ``MetaTensor`` ``(C, *S)``.
+
+        Returns:
+            A shallow copy.
+
+        Raises:
+            ValueError: If the spatial sizes or the affines differ; names both files.
+        """
+        case = dict(data)
+        first, *others = self.key_iterator(case)
+        for key in others:
+            if not _same_grid(case[first], case[key], self.tolerance):
+                raise ValueError(
+                    f"`{first}` of {_file_of(case[first])} and `{key}` of {_file_of(case[key])} are on different "
+                    f"grids: {_grid_in_words(case[first])} and {_grid_in_words(case[key])}."
+                )
+        return case
+
+
+def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
+    """The affine of a NIfTI image: directions and origin from its affine, voxel sizes from ``pixdim``.
+
+    An affine that agrees with ``pixdim`` is returned as it is. Otherwise its columns are scaled to ``pixdim``; their
+    directions, and so their signs, stay. Where the affine has no directions (a column of zeros, or NaN), those of the
+    qform are used, if it is coded, and else the axes themselves. A negative ``pixdim`` counts by its size; where it is
+    zero or not finite, the affine's own size stays.
+
+    Args:
+        image: a NIfTI image as ``nibabel.load`` returns it.
+
+    Returns:
+        The affine ``(4, 4)``, voxel indices to millimeters.
+
+    Example:
+        >>> image = nib.Nifti1Image(np.zeros((4, 4, 3), np.int16), np.diag([-1, -1, 1, 1]))
+        >>> image.header.set_zooms((1.25, 1.25, 10))
+        >>> true_affine(image).diagonal().tolist()
+        [-1.25, -1.25, 10.0, 1.0]
+    """
+    pixdim = _stored_pixdim(image)
+    header: Any = image.header
+    known = np.isfinite(pixdim) & (pixdim > 0) & (np.arange(3) < len(image.shape))
+
+    affine = np.array(image.affine, dtype=np.float64)
+    if not _has_directions(affine) and header["qform_code"] > 0:
+        with contextlib.suppress(ValueError, HeaderDataError):  # no rotation has these quaternions
+            affine = np.array(header.get_qform(), dtype=np.float64)
+    if not _has_directions(affine):
+        affine[:3, :3] = np.eye(3)
+    affine[:3, 3] = np.where(np.isfinite(affine[:3, 3]), affine[:3, 3], 0)
+    affine[3] = 0, 0, 0, 1
+
+    sizes = np.linalg.norm(affine[:3, :3], axis=0)
+    wanted = np.where(known, pixdim, sizes)
+    if not np.allclose(sizes, wanted, rtol=_TOLERANCE, atol=0):
+        affine[:3, :3] *= wanted / sizes
+    return affine
+
+
+def save_like(
+    data: ArrayLike, source: str | PathLike[str], target: str | PathLike[str], *, dtype: DTypeLike = np.uint8
+) -> None:
+    """Write ``data`` as a NIfTI file on the grid of ``source``: masks by default, maps with ``dtype=numpy.float32``.
+
+    Shape, voxel sizes, affine, its codes and its units are those of ``source``. Where the affine and the voxel sizes of
+    ``source`` disagree, :func:`true_affine` is written, so that both say the same in the new file. Values are stored
+    unscaled. The file appears complete or not at all: it is written beside ``target`` and then moved.
+
+    Args:
+        data: ``(*S)``, an array or a tensor on the voxels of ``source``.
+        source: the NIfTI image that gives the grid.
+        target: the new file, ``.nii`` or ``.nii.gz``; its folder is made if need be.
+        dtype: how voxels are stored. Integers must hold every value of ``data`` exactly.
+
+    Raises:
+        ValueError: If shapes differ, if ``dtype`` cannot hold the values, if ``target`` is ``source`` or is not named
+            like a NIfTI file, or if ``source`` is damaged or holds more than one frame.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     source, target = f"{folder}/case.nii.gz", f"{folder}/predictions/case.nii.gz"
+        ...     nib.save(nib.Nifti1Image(np.zeros((4, 4, 3), np.int16), np.diag([-2, -2, 5, 1])), source)
+        ...     save_like(np.ones((4, 4, 3)), source, target)
+        ...     mask = nib.load(target)
+        ...     mask.get_data_dtype(), mask.header.get_zooms(), int(mask.get_fdata().sum())
+        (dtype('uint8'), (np.float32(2.0), np.float32(2.0), np.float32(5.0)), 48)
+    """
+    source, target = Path(source), Path(target)
+    suffix = next((end for end in (".nii.gz", ".nii") if target.name.endswith(end)), None)
+    if suffix is None:
+        raise ValueError(f"`target` must end in .nii or .nii.gz, got {str(target)!r}.")
+    if target.resolve() == source.resolve():
+        raise ValueError(f"`target` must not be `source`, got {str(target)!r} for both.")
+
+    grid = _load(source)
+    _one_frame(grid, source)
+    voxels = np.asarray(convert_to_numpy(data))
+    if voxels.shape != grid.shape[:3]:
+        raise ValueError(f"`data` must have the shape of {source}, got {voxels.shape} and {grid.shape[:3]}.")
+    stored = _stored_as(voxels, np.dtype(dtype))
+
+    version: Any = nib.Nifti2Image if isinstance(grid.header, nib.Nifti2Header) else nib.Nifti1Image
+    header = _same_grid_header(grid, version.header_class)
+    header.set_data_dtype(stored.dtype)
+    header.set_data_shape(stored.shape)
+    header.set_slope_inter(1, 0)
+    finite = stored[np.isfinite(stored)]
+    header["cal_min"], header["cal_max"] = (finite.min(), finite.max()) if finite.size else (0, 0)
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{uuid.uuid4().hex}{suffix}")  # nibabel compresses by the suffix
+    try:
+        nib.save(version(stored, header.get_best_affine(), header), part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _same_grid(image: MetaTensor, other: MetaTensor, tolerance: float) -> bool:
+    if image.shape[1:] != other.shape[1:]:
+        return False
+    # affine maps differ most at a corner
+    corners = [(0, size - 1) for size in (*image.shape[1:], 1, 1)[:3]]
+    voxels = np.stack([*(axis.ravel() for axis in np.meshgrid(*corners)), np.ones(8)])
+    first, second = (np.asarray(item.affine, dtype=np.float64) for item in (image, other))
+    apart = np.linalg.norm((first - second) @ voxels, axis=0).max()
+    return bool(apart <= tolerance * np.linalg.norm(first[:3, :3], axis=0).min())  # NaN is not
+
+
+def _grid_in_words(image: MetaTensor) -> str:
+    return f"{tuple(image.shape[1:])} voxels with affine {np.round(np.asarray(image.affine), 4).tolist()}"
+
+
+def _file_of(image: MetaTensor) -> str:
+    return str(image.meta.get("filename_or_obj", "an unnamed item"))
+
+
+def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:
+    try:
+        image = nib.load(path, **kwargs)
+    except FileNotFoundError:
+        raise
+    except _DAMAGE as error:
+        raise ValueError(f"{path} is not a readable NIfTI file: {_reason(error)}.") from error
+    if not isinstance(image, nib.Nifti1Pair):
+        raise ValueError(f"{path} is not a readable NIfTI file: it is a {type(image).__name__}.")
+    return image
+
+
+def _one_frame(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
+    frames = int(np.prod(image.shape[3:]))
+    if frames != 1:
+        raise ValueError(f"{path} is {len(image.shape)}-D ({frames} frames); give single frames.")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def _stored_pixdim(image: nib.Nifti1Pair) -> NDArray[np.float64]:
+    header: Any = image.header
+    origin = image.file_map.get("header", image.file_map["image"])  # one file, or a pair
+    if np.any(header["pixdim"][1:4] == 1) and origin.filename is not None:
+        # when nibabel loads a header it replaces voxel sizes of 0 by 1: look whether this 1 is one of those
+        with origin.get_prepare_fileobj("rb") as file:
+            header = type(header).from_fileobj(file, check=False)
+    return np.abs(np.array(header["pixdim"][1:4], dtype=np.float64))
+
+
+def _has_directions(affine: NDArray[np.float64]) -> bool:
+    columns = affine[:3, :3]
+    if not np.isfinite(columns).all():
+        return False
+    sizes = np.linalg.norm(columns, axis=0)
+    # float32 headers leave parallel columns a volume of rounding, not of zero
+    return bool((sizes > 0).all() and abs(np.linalg.det(columns / np.where(sizes > 0, sizes, 1))) > 1e-6)
+
+
+def _stored_as(voxels: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if np.issubdtype(dtype, np.integer) and voxels.size:
+        low, high = voxels.min(), voxels.max()
+        limits = np.iinfo(dtype)
+        # NaN fails both comparisons
+        if not (low >= limits.min and high <= limits.max) or (voxels != np.trunc(voxels)).any():
+            raise ValueError(f"`data` must hold whole numbers that {dtype} can hold, got values from {low} to {high}.")
+    return voxels.astype(dtype)
+
+
+def _same_grid_header(image: nib.Nifti1Pair, header_class: Any) -> Any:
+    affine = true_affine(image)
+    header = header_class.from_header(image.header, check=False)
+    header.extensions.clear()  # they belong to the acquisition, and may name the patient
+    for text in {"aux_file", "db_name", "intent_name"} & set(header.keys()):
+        header[text] = b""
+    header["intent_code"] = 0
+    header["descrip"] = b"monai_spct"
+    sizes = np.linalg.norm(affine[:3, :3], axis=0)
+    if not np.allclose(header["pixdim"][1:4], sizes, rtol=_TOLERANCE, atol=0):
+        header["pixdim"][1:4] = sizes
+    if not np.allclose(header.get_best_affine(), affine, rtol=1e-6, atol=1e-6):
+        # a form without a code is not read, and stays as it is
+        if header["sform_code"] > 0:
+            header.set_sform(affine, code=int(header["sform_code"]))
+        elif header["qform_code"] > 0:
+            header.set_qform(affine, code=int(header["qform_code"]))
+        else:
+            header.set_sform(affine, code="aligned")
+    return header

@@ -1,0 +1,146 @@
+"""Batches of labeled and unlabeled slices side by side, a pure function of seed and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from monai_spct.functional.checks import at_least
+
+__all__ = ["PairedLoader", "SeededBatches"]
+
+
+class SeededBatches(Sampler[list[tuple[int, int]]]):
+    """Batches of ``(index, seed)``: shuffled passes over a dataset, one after the other, cut into batches of equal size.
+
+    A dataset that is smaller than a batch recycles. The draws depend on the seed, the stream and the epoch alone.
+
+    Args:
+        num_items: size of the dataset, at least 1.
+        batch_size: items in a batch.
+        num_batches: batches in an epoch.
+        seed: of the whole run.
+        stream: tells apart samplers with one seed.
+
+    Example:
+        >>> from monai_spct.data import SeededBatches
+        >>> batches = list(SeededBatches(3, batch_size=2, num_batches=3, seed=0))
+        >>> [sorted(index for batch in batches for index, _ in batch)]
+        [[0, 0, 1, 1, 2, 2]]
+    """
+
+    def __init__(self, num_items: int, *, batch_size: int, num_batches: int, seed: int, stream: int = 0) -> None:
+        self.num_items = at_least("num_items", num_items, 1)
+        self.batch_size = at_least("batch_size", batch_size, 1)
+        self.num_batches = at_least("num_batches", num_batches, 1)
+        self.seed = at_least("seed", seed, 0)
+        self.stream = stream
+        self.epoch = 1
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        """The batches of ``epoch``."""
+        rng = np.random.default_rng((self.seed, self.stream, self.epoch))
+        wanted = self.batch_size * self.num_batches
+        passes = -(-wanted // self.num_items)
+        indices = np.concatenate([rng.permutation(self.num_items) for _ in range(passes)])[:wanted]
+        seeds = rng.integers(2**32, size=wanted)
+        draws = list(zip(indices.tolist(), seeds.tolist(), strict=True))
+        for start in range(0, wanted, self.batch_size):
+            yield draws[start : start + self.batch_size]
+
+
+class PairedLoader:
+    """Batches ``{"image", "label", "unlabeled"}`` of two datasets; without unlabeled data, ``{"image", "label"}``.
+
+    Both datasets are shuffled by draws of their own and recycle, so that an epoch has the same length however few
+    the labels are. Batches depend on the seed and the epoch alone: not on the number of workers, not on what ran before.
+
+    Args:
+        labeled: dataset whose items, asked for by ``(index, seed)``, have ``image`` and ``label``.
+        unlabeled: dataset whose items have ``image``; ``None`` or empty for a supervised run.
+        labeled_batch_size: labeled images in a batch.
+        unlabeled_batch_size: unlabeled images in a batch.
+        iterations: batches in an epoch.
+        seed: of the shuffling and of the random transforms.
+        num_workers: processes that make the items of each dataset; 0 makes them in this process.
+        pin_memory: whether to put batches into page-locked memory, for a GPU.
+
+    Raises:
+        ValueError: when there is no labeled item, or a size is not a whole number of at least 1.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.data import PairedLoader, SliceDataset
+        >>> def load(case):
+        ...     return {"image": torch.rand(1, 16, 16, 3), "label": torch.zeros(1, 16, 16, 3)}
+        >>> labeled = SliceDataset([{}], load)
+        >>> unlabeled = SliceDataset([{}, {}], load, keys=["image"])
+        >>> loader = PairedLoader(labeled, unlabeled, labeled_batch_size=4, unlabeled_batch_size=6, iterations=2)
+        >>> [{key: tuple(value.shape) for key, value in batch.items()} for batch in loader][0]
+        {'image': (4, 1, 16, 16), 'label': (4, 1, 16, 16), 'unlabeled': (6, 1, 16, 16)}
+    """
+
+    def __init__(
+        self,
+        labeled: Dataset[dict[str, Any]],
+        unlabeled: Dataset[dict[str, Any]] | None = None,
+        *,
+        labeled_batch_size: int = 4,
+        unlabeled_batch_size: int = 6,
+        iterations: int = 200,
+        seed: int = 0,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> None:
+        self.num_iterations = at_least("iterations", iterations, 1)
+        at_least("num_workers", num_workers, 0)
+        if not len(labeled):  # type: ignore[arg-type]
+            raise ValueError("`labeled` must hold at least one slice with a label, got none.")
+        sources = [(labeled, labeled_batch_size, "labeled_batch_size")]
+        if unlabeled is not None and len(unlabeled):  # type: ignore[arg-type]
+            sources.append((unlabeled, unlabeled_batch_size, "unlabeled_batch_size"))
+        self.samplers = [
+            SeededBatches(
+                len(dataset),  # type: ignore[arg-type]
+                batch_size=at_least(name, batch_size, 1),
+                num_batches=iterations,
+                seed=seed,
+                stream=stream,
+            )
+            for stream, (dataset, batch_size, name) in enumerate(sources)
+        ]
+        self.loaders = [
+            DataLoader(
+                dataset,
+                batch_sampler=sampler,
+                num_workers=num_workers,
+                persistent_workers=num_workers > 0,
+                pin_memory=pin_memory,
+                # its own, since a loader without one draws from the global generator, and so shifts all that follows
+                generator=torch.Generator().manual_seed(seed),
+            )
+            for (dataset, _, _), sampler in zip(sources, self.samplers, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return self.num_iterations
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration over the loader gives the batches of ``epoch``, counted from 1."""
+        for sampler in self.samplers:
+            sampler.epoch = epoch
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        """The batches of one epoch."""
+        for labeled, *unlabeled in zip(*self.loaders, strict=True):
+            yield {**labeled, **({"unlabeled": unlabeled[0]["image"]} if unlabeled else {})}

@@ -1,0 +1,87 @@
+"""The slices of volumes, prepared once and kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.transforms import Compose
+from torch import Tensor
+from torch.utils.data import Dataset
+from tqdm import tqdm
+
+__all__ = ["SliceDataset"]
+
+
+class SliceDataset(Dataset[dict[str, Any]]):
+    """The 2-D slices of 3-D volumes as plain tensors: each volume is loaded and prepared once, when the dataset is made.
+
+    An item is asked for by ``(index, seed)``, see :class:`~monai_spct.data.PairedLoader`, or by ``index`` alone. The random
+    transforms draw from that seed and nothing else, so that an item is the same whichever worker makes it.
+
+    Args:
+        cases: the datalist, dictionaries of file names.
+        transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
+        augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
+        keys: what to keep of a case; entries that a case lacks are left out. Images are kept as float32, labels as uint8.
+        progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``.
+
+    Raises:
+        ValueError: when there are cases, but none has a slice.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.data import SliceDataset
+        >>> def load(case):
+        ...     return {"image": torch.rand(1, 32, 24, 9), "label": torch.zeros(1, 32, 24, 9)}
+        >>> slices = SliceDataset([{"case": "a"}, {"case": "b"}], transform=load)
+        >>> len(slices), slices[0]["image"].shape, slices[17]["label"].dtype
+        (18, torch.Size([1, 32, 24]), torch.uint8)
+    """
+
+    def __init__(
+        self,
+        cases: Sequence[Mapping[str, Any]],
+        transform: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        augment: Callable[[dict[str, Any]], Mapping[str, Any]] | Sequence[Callable[..., Any]] | None = None,
+        *,
+        keys: Sequence[str] = ("image", "label"),
+        progress: str | None = None,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
+        bar = tqdm(cases, desc=f"loading {progress} volumes", disable=progress is None or not cases, mininterval=1.0)
+        self.volumes = [self._prepared(transform(dict(case))) for case in bar]
+        self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
+        if cases and not self.slices:
+            raise ValueError(f"none of the {len(cases)} cases has a slice.")
+
+    def _prepared(self, volume: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Slices first, ``(D, C, H, W)``, so that a slice is one contiguous block of memory."""
+        dtypes = {"label": torch.uint8}
+        return {
+            key: torch.as_tensor(np.asarray(volume[key])).movedim(-1, 0).to(dtypes.get(key, torch.float32)).contiguous()
+            for key in self.keys
+            if key in volume
+        }
+
+    def __len__(self) -> int:
+        """The number of slices."""
+        return len(self.slices)
+
+    def __getitem__(self, draw: int | tuple[int, int]) -> dict[str, Tensor]:
+        """One slice, ``(C, H, W)`` for each key; with its augmentation if ``draw`` has a seed."""
+        index, seed = draw if isinstance(draw, tuple) else (draw, None)
+        volume, position = self.slices[index]
+        item: Mapping[str, Any] = {key: value[position] for key, value in self.volumes[volume].items()}
+        if self.augment is not None and seed is not None:
+            self.augment.set_random_state(seed=seed)
+            item = self.augment(dict(item))
+        return {key: _plain(value) for key, value in item.items()}
+
+
+def _plain(value: Any) -> Tensor:
+    tensor: Tensor = value.as_tensor() if hasattr(value, "as_tensor") else torch.as_tensor(value)
+    return tensor

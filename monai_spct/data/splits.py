@@ -1,0 +1,198 @@
+"""Who is labeled, unlabeled, for validation and for testing: decided by patient, from sorted ids and a seed."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral
+from typing import Any
+
+__all__ = ["Split", "split_cases"]
+
+Case = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Four disjoint lists of cases, no patient in two of them.
+
+    ``print(split)`` counts patients and cases; ``describe()`` also names the patients.
+
+    Args:
+        labeled: training cases with their ``label``.
+        unlabeled: training cases whose ``label`` was taken out, so that it cannot leak.
+        validation: cases to choose settings on, with their ``label``.
+        test: cases to report on, with their ``label``.
+        key: the entry of a case that names its patient.
+
+    Example:
+        >>> print(Split([{"patient": "a"}, {"patient": "a"}], [{"patient": "b"}], [], []))
+        labeled: 1 patient, 2 cases
+        unlabeled: 1 patient, 1 case
+        validation: 0 patients, 0 cases
+        test: 0 patients, 0 cases
+    """
+
+    labeled: list[Case]
+    unlabeled: list[Case]
+    validation: list[Case]
+    test: list[Case]
+    key: str = "patient"
+
+    def describe(self) -> str:
+        """Patients and cases of each list, counted, and the patients' names."""
+        return "\n".join(self._line(name, named=True) for name in _LISTS)
+
+    def __str__(self) -> str:
+        return "\n".join(self._line(name, named=False) for name in _LISTS)
+
+    def _line(self, name: str, *, named: bool) -> str:
+        cases: list[Case] = getattr(self, name)
+        patients = sorted({case[self.key] for case in cases})
+        line = f"{name}: {_count(len(patients), 'patient')}, {_count(len(cases), 'case')}"
+        return f"{line}: {' '.join(map(str, patients))}" if named and patients else line
+
+
+_LISTS = ("labeled", "unlabeled", "validation", "test")
+
+
+def split_cases(
+    cases: Sequence[Mapping[str, Any]],
+    *,
+    labeled_ratio: float = 0.1,
+    labeled_patients: int | None = None,
+    test_ratio: float = 0.25,
+    num_test: int | None = None,
+    num_validation: int = 0,
+    seed: int = 0,
+    key: str = "patient",
+) -> Split:
+    """Split cases by patient.
+
+    The sorted patients are shuffled by ``seed``. The first ones are for testing, the next ones for validation, all
+    others for training; of these the first are labeled. So with one seed the 5 % labeled are among the 10 % labeled,
+    and the test patients depend neither on the labeled nor on the validation settings. Neither the order of ``cases``
+    nor any global random state plays a part.
+
+    Ratios are rounded down, as in the paper: 10 % of ACDC's 75 training patients are 7, 5 % are 3.
+
+    Args:
+        cases: entries with at least ``key`` and ``image``; those that end up labeled, for validation or for testing
+            also need ``label``. They are not changed.
+        labeled_ratio: labeled share of the training patients, in (0, 1], at least one patient; 1 labels all of them
+            and leaves ``unlabeled`` empty.
+        labeled_patients: labeled number of training patients, instead of ``labeled_ratio``.
+        test_ratio: share of all patients to test on, in [0, 1).
+        num_test: number of patients to test on, instead of ``test_ratio``.
+        num_validation: number of patients for validation, neither tested nor trained on.
+        seed: of the shuffle.
+        key: the entry that names a case's patient.
+
+    Returns:
+        The four lists, each sorted by patient and image.
+
+    Raises:
+        ValueError: if a number is out of its range or leaves no patient for training, if an image is listed twice, or
+            if an entry that is needed is missing from a case.
+
+    Example:
+        >>> cases = [{"patient": p, "image": f"{p}{t}.nii", "label": f"{p}{t}_gt.nii"} for p in "abcdef" for t in "01"]
+        >>> split = split_cases(cases, labeled_patients=1, seed=1)
+        >>> print(split.describe())
+        labeled: 1 patient, 2 cases: d
+        unlabeled: 4 patients, 8 cases: b c e f
+        validation: 0 patients, 0 cases
+        test: 1 patient, 2 cases: a
+        >>> split.unlabeled[0]
+        {'patient': 'b', 'image': 'b0.nii'}
+    """
+    ordered = _ordered(cases, key)
+    patients = _shuffled(sorted({case[key] for case in ordered}), seed)
+    if num_test is None:
+        num_test = _share("test_ratio", test_ratio, len(patients), least=0)
+    _number("num_test", num_test, least=0)
+    _number("num_validation", num_validation, least=0)
+    held_out = num_test + num_validation
+    if held_out >= len(patients):
+        raise ValueError(
+            f"`num_test` (or `test_ratio`) and `num_validation` must leave a patient to train on, got {num_test} and "
+            f"{num_validation} of {len(patients)} patients."
+        )
+    training = patients[held_out:]
+    if labeled_patients is None:
+        labeled_patients = _share("labeled_ratio", labeled_ratio, len(training), least=1)
+    _number("labeled_patients", labeled_patients, least=1)
+    if labeled_patients > len(training):
+        raise ValueError(
+            f"`labeled_patients` must be at most the {len(training)} training patients, got {labeled_patients!r}."
+        )
+
+    def of(chosen: Sequence[Any]) -> list[Case]:
+        members = set(chosen)
+        return [dict(case) for case in ordered if case[key] in members]
+
+    split = Split(
+        labeled=of(training[:labeled_patients]),
+        unlabeled=[
+            {name: value for name, value in case.items() if name != "label"} for case in of(training[labeled_patients:])
+        ],
+        validation=of(patients[num_test:held_out]),
+        test=of(patients[:num_test]),
+        key=key,
+    )
+    unnamed = [
+        f"{case['image']} ({name})"
+        for name in ("labeled", "validation", "test")
+        for case in getattr(split, name)
+        if case.get("label") is None
+    ]
+    if unnamed:
+        raise ValueError(
+            f"labeled, validation and test cases need a `label`, missing for: {', '.join(unnamed)}. Split the cases "
+            "that have one, and add the others to `unlabeled`."
+        )
+    return split
+
+
+def _ordered(cases: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
+    """The cases, sorted, after a look at what all of them need."""
+    if not cases:
+        raise ValueError("`cases` must not be empty, got no case.")
+    for case in cases:
+        for name in (key, "image"):
+            if case.get(name) is None:
+                raise ValueError(f"every case needs `{name}`, got {dict(case)!r}.")
+    ordered = sorted(cases, key=lambda case: (case[key], str(case["image"])))
+    images = [str(case["image"]) for case in ordered]
+    if twice := [image for image, count in Counter(images).items() if count > 1]:
+        raise ValueError(f"`cases` must list each image once, got twice: {', '.join(twice)}.")
+    return ordered
+
+
+def _shuffled(patients: list[Any], seed: int) -> list[Any]:
+    _number("seed", seed, least=0)
+    # Python promises the numbers of `random()` for all versions, but not what `shuffle` makes of them
+    generator = random.Random(seed)
+    drawn = {patient: generator.random() for patient in patients}
+    return sorted(patients, key=drawn.__getitem__)
+
+
+def _share(name: str, ratio: float, total: int, *, least: int) -> int:
+    """``ratio * total`` rounded down, but at least ``least``."""
+    if least == 0:
+        if not 0 <= ratio < 1:  # also refuses nan
+            raise ValueError(f"`{name}` must be at least 0 and below 1, got {ratio!r}.")
+    elif not 0 < ratio <= 1:
+        raise ValueError(f"`{name}` must be above 0 and at most 1, got {ratio!r}.")
+    # 0.29 of 100 is 29, but 0.29 * 100 is below it
+    return max(least, int(Fraction(str(float(ratio))) * total))
+
+
+def _number(name: str, value: int, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"`{name}` must be a whole number of at least {least}, got {value!r}.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

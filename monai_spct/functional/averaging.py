@@ -1,0 +1,68 @@
+"""The exponential moving average that makes a teacher of a student."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+__all__ = ["ema_decay", "ema_update"]
+
+
+def ema_decay(step: int, *, maximum: float = 0.99) -> float:
+    r"""Decay of the ``step``-th average, :math:`\min(1 - 1/(t + 1), \beta)`.
+
+    The first averages then are plain means of the students so far and do not cling to the untrained start.
+
+    Args:
+        step: number of this update, from 1.
+        maximum: :math:`\beta`, the decay in the long run.
+
+    Example:
+        >>> from monai_spct.functional import ema_decay
+        >>> [round(ema_decay(step), 3) for step in (1, 2, 9, 99, 1000)]
+        [0.5, 0.667, 0.9, 0.99, 0.99]
+    """
+    return min(1.0 - 1.0 / (step + 1.0), maximum)
+
+
+@torch.no_grad()
+def ema_update(teacher: nn.Module, student: nn.Module, *, decay: float) -> None:
+    r"""In place: :math:`\theta_T \leftarrow \beta\, \theta_T + (1 - \beta)\, \theta_S`, for parameters and buffers.
+
+    Floating buffers, as the running statistics of a batch normalization, are averaged like parameters; integer ones, as
+    counters, are copied.
+
+    Args:
+        teacher: the module that is changed.
+        student: a module with the same state.
+        decay: :math:`\beta`, 0 to 1.
+
+    Raises:
+        ValueError: when the two modules' states differ in names or shapes.
+
+    Reference:
+        Tarvainen and Valpola, "Mean teachers are better role models", NeurIPS 2017.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.functional import ema_update
+        >>> teacher, student = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
+        >>> _ = teacher.weight.data.fill_(4.0), student.weight.data.fill_(2.0)
+        >>> ema_update(teacher, student, decay=0.75)
+        >>> teacher.weight.item()
+        3.5
+    """
+    mine, theirs = teacher.state_dict(), student.state_dict()
+    if mine.keys() != theirs.keys():
+        raise ValueError(f"teacher and student differ in their states: {sorted(mine.keys() ^ theirs.keys())[:5]}.")
+    averaged = [name for name, value in mine.items() if value.is_floating_point()]
+    for name in mine:
+        if mine[name].shape != theirs[name].shape:
+            raise ValueError(
+                f"teacher and student differ in the shape of `{name}`: "
+                f"{tuple(mine[name].shape)} and {tuple(theirs[name].shape)}."
+            )
+        if not mine[name].is_floating_point():
+            mine[name].copy_(theirs[name])
+    if averaged:  # all tensors in a few kernels: a network has hundreds of small ones
+        torch._foreach_lerp_([mine[name] for name in averaged], [theirs[name] for name in averaged], 1.0 - decay)

@@ -1,0 +1,72 @@
+"""Schedules: pure functions of a run's progress, the share of its epochs that are complete, from 0 to below 1."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["geometric_growth", "linear_rampup", "sigmoid_rampup"]
+
+
+def _share(progress: float, start: float, end: float) -> float:
+    """How far ``progress`` is from ``start`` to ``end``, 0 to 1."""
+    if progress >= end:
+        return 1.0
+    return max(0.0, (progress - start) / (end - start))
+
+
+def sigmoid_rampup(progress: float, *, value: float, start: float = 0.05, end: float = 0.5) -> float:
+    r"""0 before ``start``, then :math:`v\, e^{-5 (1 - t)^2}` with :math:`t` rising to 1 at ``end``, then ``value``.
+
+    Args:
+        progress: share of the epochs that are complete.
+        value: :math:`v`, the final value.
+        start: progress at which the rise begins.
+        end: progress from which on ``value`` holds.
+
+    Reference:
+        Laine and Aila, "Temporal ensembling for semi-supervised learning", ICLR 2017.
+
+    Example:
+        >>> from monai_spct.functional import sigmoid_rampup
+        >>> [round(sigmoid_rampup(epoch / 100, value=4.0), 2) for epoch in (0, 5, 25, 50, 99)]
+        [0.0, 0.03, 0.85, 4.0, 4.0]
+    """
+    if progress < start:
+        return 0.0
+    return value * math.exp(-5.0 * (1.0 - _share(progress, start, end)) ** 2)
+
+
+def linear_rampup(progress: float, *, value: float, start: float = 0.0, end: float = 0.5) -> float:
+    """0 before ``start``, then rising evenly to ``value`` at ``end``, where it stays.
+
+    Args:
+        progress: share of the epochs that are complete.
+        value: the final value.
+        start: progress at which the rise begins.
+        end: progress from which on ``value`` holds.
+
+    Example:
+        >>> from monai_spct.functional import linear_rampup
+        >>> [linear_rampup(progress, value=1e-4) for progress in (0.0, 0.25, 0.5, 0.9)]
+        [0.0, 5e-05, 0.0001, 0.0001]
+    """
+    return value * _share(progress, start, end)
+
+
+def geometric_growth(progress: float, *, initial: float, final: float, end: float = 0.5) -> float:
+    r"""Growth by the same factor in every epoch: :math:`v_0 (v_1 / v_0)^t` with :math:`t` rising to 1 at ``end``.
+
+    Args:
+        progress: share of the epochs that are complete.
+        initial: :math:`v_0`, the first value, positive.
+        final: :math:`v_1`, the value from ``end`` on, positive.
+        end: progress from which on ``final`` holds.
+
+    Example:
+        The paper's pace, which reaches its bound after half of the epochs:
+
+        >>> from monai_spct.functional import geometric_growth, pace_upper_bound
+        >>> [round(geometric_growth(e / 100, initial=0.2, final=pace_upper_bound(2)), 2) for e in (0, 1, 25, 50, 99)]
+        [0.2, 0.22, 1.88, 17.61, 17.61]
+    """
+    return initial * float((final / initial) ** _share(progress, 0.0, end))

@@ -1,0 +1,158 @@
+"""Checkpoints that are whole or not there, and the way back into a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import torch
+from ignite.engine import Engine, Events
+from torch import nn
+
+__all__ = ["SaveBest", "SaveCheckpoints", "save_atomically"]
+
+logger = logging.getLogger(__name__)
+
+
+def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
+    """``torch.save`` that leaves either the old file or the whole new one, whenever it is interrupted.
+
+    Args:
+        state: tensors, numbers, strings, and lists and dictionaries of them, so that ``weights_only=True`` can load it.
+        path: the file.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from pathlib import Path
+        >>> from monai_spct.handlers import save_atomically
+        >>> path = Path(tempfile.mkdtemp()) / "model.pt"
+        >>> save_atomically({"weight": torch.ones(2)}, path)
+        >>> torch.load(path, weights_only=True)
+        {'weight': tensor([1., 1.])}
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+    umask = os.umask(0)
+    os.umask(umask)
+    Path(file.name).chmod(0o666 & ~umask)  # temporary files are private, results are not
+    Path(file.name).replace(path)
+
+
+class SaveCheckpoints:
+    """Ignite handler: after each epoch the whole state of the run, and the weights that predictions are made with.
+
+    ``last.pt`` holds the states of all ``objects``, of the trainer and of torch's random generator; ``model.pt`` holds the bare
+    ``state_dict`` of ``predictor``, as bundles expect it. A run that fails leaves the files of its last whole epoch.
+
+    Args:
+        folder: where the files go.
+        predictor: the module whose predictions count: the teachers where there are such, else the students.
+        objects: by name, whatever has ``state_dict`` and ``load_state_dict``: students, teachers, optimizer, learning rate, ...
+        resume: whether to go on from ``last.pt``, if there is one, when the run starts.
+
+    Raises:
+        ValueError: when the run starts, if ``last.pt`` holds other objects than these, or is of a run that is finished.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from ignite.engine import Engine
+        >>> from monai_spct.handlers import SaveCheckpoints
+        >>> folder = tempfile.mkdtemp()
+        >>> model = torch.nn.Linear(1, 1)
+        >>> trainer = Engine(lambda engine, batch: None)
+        >>> SaveCheckpoints(folder, model, {"model": model}).attach(trainer)
+        >>> _ = trainer.run([0, 1], max_epochs=2)
+        >>> trainer = Engine(lambda engine, batch: None)
+        >>> SaveCheckpoints(folder, model, {"model": model}, resume=True).attach(trainer)
+        >>> trainer.run([0, 1], max_epochs=3).iteration
+        6
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        predictor: nn.Module,
+        objects: Mapping[str, Any],
+        *,
+        resume: bool = False,
+    ) -> None:
+        self.folder = Path(folder)
+        self.predictor = predictor
+        self.objects = dict(objects)
+        self.resume = resume
+
+    def attach(self, engine: Engine) -> None:
+        """Save after each epoch of ``engine``; load when it starts, if asked to."""
+        if self.resume:
+            engine.add_event_handler(Events.STARTED, self.load)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Save now."""
+        if idist.get_rank() > 0:
+            return
+        state = {name: item.state_dict() for name, item in self.objects.items()}
+        run = {"epoch": engine.state.epoch, "iteration": engine.state.iteration, "rng": torch.get_rng_state()}
+        save_atomically({**state, "run": run}, self.folder / "last.pt")
+        save_atomically(self.predictor.state_dict(), self.folder / "model.pt")
+
+    def load(self, engine: Engine) -> None:
+        """Take all states from ``last.pt``, if it is there."""
+        path = self.folder / "last.pt"
+        if not path.is_file():
+            logger.info("nothing to resume at %s: starting anew.", path)
+            return
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if state.keys() != {*self.objects, "run"}:
+            raise ValueError(f"{path} is of another kind of run: it holds {sorted(state)}, not {sorted(self.objects)}.")
+        run = state.pop("run")
+        if run["epoch"] >= engine.state.max_epochs:
+            raise ValueError(
+                f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is {engine.state.max_epochs}."
+            )
+        for name, item in self.objects.items():
+            item.load_state_dict(state[name])
+        torch.set_rng_state(run["rng"])
+        engine.state.epoch, engine.state.iteration = run["epoch"], run["iteration"]
+        logger.info("resuming after epoch %d of %d from %s.", run["epoch"], engine.state.max_epochs, path)
+
+
+class SaveBest:
+    """Ignite handler for MONAI's evaluators: the predictor's weights whenever the key metric is better than before.
+
+    Args:
+        path: the file.
+        predictor: the module that is evaluated.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.handlers import SaveBest
+        >>> SaveBest("models/best.pt", torch.nn.Linear(1, 1)).path.name
+        'best.pt'
+    """
+
+    def __init__(self, path: str | os.PathLike[str], predictor: nn.Module) -> None:
+        self.path = Path(path)
+        self.predictor = predictor
+
+    def attach(self, engine: Engine) -> None:
+        """Look at the key metric whenever an evaluation of ``engine`` ends."""
+        engine.add_event_handler(Events.COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Save now if this evaluation is the best one so far."""
+        if idist.get_rank() == 0 and engine.state.best_metric_epoch == engine.state.epoch:
+            save_atomically(self.predictor.state_dict(), self.path)

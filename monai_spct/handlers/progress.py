@@ -1,0 +1,91 @@
+"""A progress bar over the whole run, with the parts of the loss and the time left."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ignite.distributed as idist
+from ignite.engine import Engine, Events
+from torch import Tensor
+from tqdm import tqdm
+
+__all__ = ["Progress", "scalars"]
+
+
+def scalars(output: dict[str, Any]) -> dict[str, Any]:
+    """The losses and notes of an iteration's output, by name: what bars and logs show.
+
+    Args:
+        output: ``engine.state.output`` of a :class:`~monai_spct.engines.SemiSupervisedTrainer`.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.handlers import scalars
+        >>> scalars({"image": torch.zeros(4, 1, 8, 8), "loss": torch.tensor(0.5), "pace": 0.2})
+        {'loss': tensor(0.5000), 'pace': 0.2}
+    """
+    return {
+        str(getattr(name, "value", name)): value.detach() if isinstance(value, Tensor) else value
+        for name, value in output.items()
+        if getattr(value, "ndim", 0) == 0
+    }
+
+
+class Progress:
+    """Ignite handler: one bar for the whole run, so that the time left is that of the run and not of an epoch.
+
+    On a terminal the bar moves every second; in a file it is a line every half a minute.
+
+    Args:
+        every: number of iterations between two looks at the values, each of which waits for the device.
+
+    Example:
+        >>> from ignite.engine import Engine
+        >>> from monai_spct.handlers import Progress
+        >>> trainer = Engine(lambda engine, batch: {"loss": 0.5})
+        >>> Progress(every=1).attach(trainer)
+        >>> _ = trainer.run(range(3), max_epochs=2)
+    """
+
+    def __init__(self, *, every: int = 10) -> None:
+        self.every = every
+        self.bar: tqdm[Any] | None = None
+
+    def attach(self, engine: Engine) -> None:
+        """Show the progress of ``engine``."""
+        if idist.get_rank() > 0:
+            return
+        engine.add_event_handler(Events.EPOCH_STARTED, self._open)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+        engine.add_event_handler(Events.COMPLETED, self._close)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self._failed)
+
+    def _open(self, engine: Engine) -> None:
+        if self.bar is None:
+            self.bar = tqdm(
+                total=engine.state.max_epochs * engine.state.epoch_length,
+                initial=engine.state.iteration,  # of a run that goes on
+                unit="it",
+                dynamic_ncols=True,
+                mininterval=1.0 if sys.stderr.isatty() else 30.0,
+                desc="training",
+            )
+
+    def __call__(self, engine: Engine) -> None:
+        """One iteration further."""
+        if self.bar is None:
+            return
+        if engine.state.iteration % self.every == 0:
+            values = {name: f"{float(value):.3g}" for name, value in scalars(engine.state.output).items()}
+            self.bar.set_postfix({"epoch": f"{engine.state.epoch}/{engine.state.max_epochs}", **values}, refresh=False)
+        self.bar.update()
+
+    def _close(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+    def _failed(self, engine: Engine, error: BaseException) -> None:
+        self._close(engine)
+        raise error  # ignite leaves it to the handlers of this event

@@ -1,0 +1,6 @@
+"""Inferers: which networks run on what."""
+
+from monai_spct.inferers.semi_supervised import SemiSupervisedInferer
+from monai_spct.inferers.volume import VolumeInferer
+
+__all__ = ["SemiSupervisedInferer", "VolumeInferer"]

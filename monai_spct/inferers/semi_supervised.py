@@ -1,0 +1,80 @@
+"""Which networks run on what in a training iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from monai.inferers import Inferer
+from torch import Tensor
+
+from monai_spct.functional import log_softmax
+from monai_spct.networks import Ensemble
+
+__all__ = ["SemiSupervisedInferer"]
+
+Move = Callable[[Tensor], tuple[Tensor, Callable[[Tensor], Tensor]]]
+
+
+class SemiSupervisedInferer(Inferer):
+    """Students see labeled and moved unlabeled images in one pass, teachers the unmoved unlabeled ones.
+
+    One pass over both kinds of images gives a batch normalization the statistics of both, and costs less than two.
+
+    Args:
+        teachers: frozen networks, one for each student, which run without gradient in the mode that they are in; none for
+            methods without teachers.
+        move: from images to moved images and a function that takes predictions back, for example
+            :class:`~monai_spct.transforms.RandomQuarterTurn`; none leaves the images as they are.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.inferers import SemiSupervisedInferer
+        >>> from monai_spct.networks import ENet, Ensemble, frozen_copy
+        >>> from monai_spct.transforms import RandomQuarterTurn
+        >>> students = Ensemble([ENet(), ENet()])
+        >>> inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn())
+        >>> predictions = inferer(torch.rand(2, 1, 32, 32), students, unlabeled=torch.rand(3, 1, 32, 32))
+        >>> {name: tuple(prediction.shape) for name, prediction in predictions.items()}
+        {'labeled': (2, 2, 4, 32, 32), 'unlabeled': (2, 3, 4, 32, 32), 'teacher': (2, 3, 4, 32, 32)}
+    """
+
+    def __init__(self, *, teachers: Ensemble | None = None, move: Move | None = None) -> None:
+        super().__init__()
+        self.teachers = teachers
+        self.move = move
+
+    def __call__(
+        self, inputs: Tensor, network: Callable[..., Any], *args: Any, unlabeled: Tensor | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
+        """The tensors of a :class:`~monai_spct.objectives.Step`: ``labeled``, and ``unlabeled`` and ``teacher`` where there are such.
+
+        Args:
+            inputs: labeled images, ``(B, C_in, *S)``.
+            network: the students, an :class:`~monai_spct.networks.Ensemble` in training mode or a wrapper of one.
+            args: further arguments of the network.
+            unlabeled: ``(U, C_in, *S)``, of the size of the labeled images.
+            kwargs: further arguments of the network.
+        """
+        if unlabeled is None:
+            return {"labeled": network(inputs, *args, **kwargs)}
+        if unlabeled.shape[1:] != inputs.shape[1:]:
+            raise ValueError(
+                "labeled and unlabeled images must have the same channels and size, got "
+                f"{tuple(inputs.shape[1:])} and {tuple(unlabeled.shape[1:])}."
+            )
+        moved, undo = (unlabeled, _unmoved) if self.move is None else self.move(unlabeled)
+        logits = network(torch.cat([inputs, moved]), *args, **kwargs)
+        predictions = {
+            "labeled": logits[:, : len(inputs)],
+            "unlabeled": undo(log_softmax(logits[:, len(inputs) :], dim=2)),
+        }
+        if self.teachers is not None:
+            with torch.no_grad():  # teachers learn by averaging alone
+                predictions["teacher"] = log_softmax(self.teachers.logits(unlabeled), dim=2)
+        return predictions
+
+
+def _unmoved(prediction: Tensor) -> Tensor:
+    return prediction

@@ -1,0 +1,48 @@
+"""A volume through a network for slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from monai.inferers import Inferer
+from monai.utils import convert_to_dst_type
+from torch import Tensor
+
+from monai_spct.functional.checks import at_least
+
+__all__ = ["VolumeInferer"]
+
+
+class VolumeInferer(Inferer):
+    """Each slice of a volume goes whole through a 2-D network, several at a time.
+
+    The slices are those along the last axis, axial in MONAI's volumes. The network must take any size, as those of this
+    package do; MONAI's ``SliceInferer`` cuts windows for networks that do not.
+
+    Args:
+        batch_size: slices in a batch.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.inferers import VolumeInferer
+        >>> from monai_spct.networks import ENet, Ensemble
+        >>> network = Ensemble([ENet(), ENet()]).eval()
+        >>> VolumeInferer()(torch.rand(1, 1, 40, 36, 10), network).shape
+        torch.Size([1, 4, 40, 36, 10])
+    """
+
+    def __init__(self, *, batch_size: int = 8) -> None:
+        super().__init__()
+        self.batch_size = at_least("batch_size", batch_size, 1)
+
+    def __call__(self, inputs: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """``(B, C_in, H, W, D)`` to what the network says of each slice, ``(B, C, H, W, D)``, with the geometry of the input."""
+        if inputs.ndim != 5:
+            raise ValueError(f"`inputs` must be volumes (B, C, H, W, D), got the shape {tuple(inputs.shape)}.")
+        plain = inputs.as_tensor() if hasattr(inputs, "as_tensor") else inputs
+        slices = plain.movedim(-1, 1).flatten(0, 1)
+        predictions = torch.cat([network(chunk, *args, **kwargs) for chunk in slices.split(self.batch_size)])
+        volume = predictions.unflatten(0, (len(inputs), inputs.shape[-1])).movedim(1, -1)
+        return convert_to_dst_type(volume, inputs, dtype=volume.dtype)[0]

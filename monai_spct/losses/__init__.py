@@ -1,0 +1,5 @@
+"""Losses, each usable alone in any PyTorch or MONAI pipeline."""
+
+from monai_spct.losses.self_paced_jsd import SelfPacedJSDLoss
+
+__all__ = ["SelfPacedJSDLoss"]

@@ -1,0 +1,366 @@
+"""Dice and Hausdorff distances in millimeters per volume and structure, with a stated rule for missed structures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+import ignite.distributed as idist
+import numpy as np
+import torch
+from ignite.exceptions import NotComputableError
+from ignite.metrics import Metric
+from ignite.metrics.metric import reinit__is_reduced
+from monai.data.meta_tensor import MetaTensor
+from monai.handlers.utils import from_engine
+from monai.utils.type_conversion import convert_to_numpy
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+__all__ = ["StructureScore", "VolumeScores", "format_table", "score_volume", "summarize", "write_scores"]
+
+_pred_and_label = from_engine(["pred", "label"])
+
+Structures = Mapping[int, str] | Mapping[str, str] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class StructureScore:
+    """How well one structure of one volume was found."""
+
+    case: str
+    structure: str
+    dsc: float  # Dice similarity coefficient, 0 to 1
+    hd: float  # mm, Hausdorff distance
+    hd95: float  # mm, the larger of the two directed 95th percentiles
+    missed: bool  # predicted or true, but not both
+
+
+def score_volume(
+    pred: ArrayLike, truth: ArrayLike, *, structures: Structures, spacing: Sequence[float], case: str = ""
+) -> list[StructureScore]:
+    r"""Score a volume.
+
+    .. math:: \mathrm{DSC} = \frac{2 |P \cap T|}{|P| + |T|}, \qquad
+        \mathrm{HD} = \max\Bigl(\max_{p \in \partial P} d(p, \partial T), \max_{t \in \partial T} d(t, \partial P)\Bigr)
+
+    with :math:`P` = the voxels of a structure in ``pred``, :math:`T` = those in ``truth``, and :math:`\partial` = those
+    with a neighbor outside. HD95 takes the 95th percentile of both directed distances, then the maximum.
+
+    A structure that is in only one of the two counts as *missed*: DSC is 0, and both distances are the diagonal of the
+    volume, the largest there can be. So a network cannot gain by leaving a structure out. Where the structure is in
+    neither, DSC is 1 and the distances are 0.
+
+    Args:
+        pred: class indices ``(*S)`` or ``(1, *S)``.
+        truth: class indices of the same shape.
+        structures: names by class index, or names of the classes from 1. Other classes are not scored.
+        spacing: mm, the size of a voxel along each axis of ``S``.
+        case: the name of the volume in the scores.
+
+    Returns:
+        One score per structure, in their order.
+
+    Raises:
+        ValueError: If the shapes differ or do not fit ``spacing``, or values are not class indices; names the case.
+
+    Example:
+        >>> truth = np.zeros((8, 8, 4), int)
+        >>> truth[2:6, 2:6, 1] = 1
+        >>> pred = np.roll(truth, 1, axis=2)  # one slice off
+        >>> score_volume(pred, truth, structures={1: "LV"}, spacing=(1, 1, 10))
+        [StructureScore(case='', structure='LV', dsc=0.0, hd=10.0, hd95=10.0, missed=False)]
+    """
+    sizes = _millimeters(spacing)
+    predicted, true = _class_map("pred", pred, len(sizes), case), _class_map("truth", truth, len(sizes), case)
+    if predicted.shape != true.shape:
+        raise ValueError(f"`pred` and `truth` of {case!r} differ in shape: {predicted.shape} and {true.shape}.")
+    diagonal = math.hypot(*(n * size for n, size in zip(true.shape, sizes, strict=True)))
+
+    scores = []
+    for index, name in _numbered(structures).items():
+        found, wanted = predicted == index, true == index
+        volume = int(found.sum()) + int(wanted.sum())
+        missed = bool(found.any() != wanted.any())
+        if missed:
+            hd = hd95 = diagonal
+        elif volume == 0:
+            hd = hd95 = 0.0
+        else:
+            hd, hd95 = _hausdorff(found, wanted, sizes)
+        dsc = 2 * int((found & wanted).sum()) / volume if volume else 1.0
+        scores.append(StructureScore(case, name, dsc, hd, hd95, missed))
+    return scores
+
+
+class VolumeScores(Metric):
+    """Mean DSC over volumes and structures as the key metric of a MONAI evaluator; all scores stay in ``rows``.
+
+    The evaluator's output is read after postprocessing and decollation: ``pred`` and ``label`` are class indices
+    ``(1, *S)``, whole volumes on the grid of the label. Voxel sizes come from the label's affine, the case's name from
+    the file of ``pred`` (its image) or else of ``label``. Over several processes the scores are gathered, and a case
+    that a sampler repeated to fill a batch counts once.
+
+    Args:
+        structures: names by class index, or names of the classes from 1. Other classes are not scored.
+        output_transform: takes ``engine.state.output`` to the predictions and the labels, two sequences; by default
+            the items ``pred`` and ``label``.
+
+    Attributes:
+        rows: one :class:`StructureScore` per volume and structure of the epoch, after :meth:`compute` of all processes.
+
+    Example:
+        >>> meta = {"filename_or_obj": "patient001.nii.gz"}
+        >>> label = MetaTensor(torch.ones(1, 8, 8, 4), affine=torch.eye(4), meta=meta)
+        >>> scores = VolumeScores(structures=["LV"])
+        >>> scores.update(([label], [label]))
+        >>> scores.compute()
+        1.0
+        >>> scores.rows[0].case
+        'patient001'
+    """
+
+    def __init__(self, *, structures: Structures, output_transform: Callable[[Any], Any] = _pred_and_label) -> None:
+        self.structures = _numbered(structures)
+        self.rows: list[StructureScore] = []
+        self._by_file: dict[str, list[StructureScore]] = {}
+        super().__init__(output_transform)
+
+    @reinit__is_reduced
+    def reset(self) -> None:
+        """Forget all volumes, before an epoch."""
+        self.rows = []
+        self._by_file = {}
+
+    @torch.no_grad()
+    def iteration_completed(self, engine: Any) -> None:
+        """Score the volumes of one iteration."""
+        # ignite would cut the lists into pairs of batches of one
+        self.update(self._output_transform(engine.state.output))
+
+    @reinit__is_reduced
+    def update(self, output: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]) -> None:
+        """Score some volumes.
+
+        Args:
+            output: predictions and labels, each a sequence of class indices ``(1, *S)``; labels are ``MetaTensor``.
+
+        Raises:
+            ValueError: If a volume cannot be scored; names the case.
+        """
+        for pred, label in zip(*output, strict=True):
+            if not isinstance(label, MetaTensor):
+                raise ValueError(
+                    "`VolumeScores` takes voxel sizes and names from labels: let them be `MetaTensor` as `LoadImaged` "
+                    f"gives them, got {type(label).__name__}."
+                )
+            file = _file_of(pred) or _file_of(label)
+            if file is None:
+                raise ValueError("`VolumeScores` tells cases apart by `filename_or_obj`: neither item has one.")
+            spacing = label.pixdim.tolist()[: label.ndim - 1]  # an affine has three axes, also of a slice
+            self._by_file[file] = score_volume(
+                pred, label, structures=self.structures, spacing=spacing, case=_case_of(file)
+            )
+
+    def compute(self) -> float:
+        """The mean DSC over all volumes and structures, and ``rows``.
+
+        Returns:
+            Mean DSC, 0 to 1.
+
+        Raises:
+            NotComputableError: If no volume was seen.
+        """
+        by_file: dict[str, list[StructureScore]] = {}
+        for part in cast("list[dict[str, list[StructureScore]]]", idist.all_gather(self._by_file)):
+            by_file.update(part)
+        if not by_file:
+            raise NotComputableError("`VolumeScores` must have seen a volume before it can compute.")
+        names = _distinct_names(list(by_file))
+        self.rows = [replace(row, case=names[file]) for file in sorted(by_file) for row in by_file[file]]
+        return float(np.mean([row.dsc for row in self.rows]))
+
+
+def summarize(rows: Iterable[StructureScore]) -> dict[str, dict[str, float]]:
+    """Mean and standard deviation over volumes for each structure, and for the mean over structures.
+
+    Missed structures enter with their stated values and are counted. The standard deviation is that of the population,
+    so that it is 0 for one volume. All numbers are finite: the summary is valid JSON.
+
+    Args:
+        rows: scores of one or more volumes; each volume with all structures.
+
+    Returns:
+        By structure, and under ``mean``: ``dsc_mean``, ``dsc_std``, ``hd_mean``, ``hd_std``, ``hd95_mean``,
+        ``hd95_std``, ``n_volumes``, ``n_missed``. Under ``mean``, values are first averaged over the structures of a
+        volume, and ``n_missed`` counts pairs of volume and structure.
+
+    Raises:
+        ValueError: If there are no rows, a score is not finite, or a structure is called ``mean``.
+
+    Example:
+        >>> rows = [StructureScore("a", "LV", 0.9, 8.0, 4.0, False), StructureScore("b", "LV", 0.7, 12.0, 6.0, False)]
+        >>> summary = summarize(rows)
+        >>> round(summary["LV"]["dsc_mean"], 3), round(summary["mean"]["dsc_std"], 3), summary["LV"]["hd_mean"]
+        (0.8, 0.1, 10.0)
+    """
+    scores = list(rows)
+    if not scores:
+        raise ValueError("`rows` must hold at least one score, got none.")
+    for row in scores:
+        if not all(math.isfinite(value) for value in (row.dsc, row.hd, row.hd95)):
+            raise ValueError(f"`rows` must hold finite scores, got {row}.")
+    names = list(dict.fromkeys(row.structure for row in scores))
+    if "mean" in names:
+        raise ValueError("`structure` must not be 'mean', which is the name of the mean over structures.")
+    summary = {name: _statistics([[row] for row in scores if row.structure == name]) for name in names}
+    cases: dict[str, list[StructureScore]] = {}
+    for row in scores:
+        cases.setdefault(row.case, []).append(row)
+    return {**summary, "mean": _statistics(list(cases.values()))}
+
+
+def write_scores(rows: Iterable[StructureScore], folder: str | os.PathLike[str]) -> None:
+    """Write ``scores.csv``, one line per volume and structure, and ``summary.json``, what :func:`summarize` says.
+
+    Each file appears complete or not at all.
+
+    Args:
+        rows: scores of one or more volumes.
+        folder: where to; made if need be.
+
+    Raises:
+        ValueError: If :func:`summarize` refuses the rows; nothing is written then.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_scores([StructureScore("patient001", "LV", 0.5, 8.0, 4.0, False)], folder)
+        ...     print(Path(folder, "scores.csv").read_text(), end="")
+        case,structure,dsc,hd,hd95,missed
+        patient001,LV,0.5,8.0,4.0,False
+    """
+    scores = list(rows)
+    summary = json.dumps(summarize(scores), indent=2, allow_nan=False) + "\n"
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow([field.name for field in fields(StructureScore)])
+    writer.writerows(astuple(row) for row in scores)
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    _replace_text(Path(folder) / "scores.csv", table.getvalue())
+    _replace_text(Path(folder) / "summary.json", summary)
+
+
+def format_table(summary: Mapping[str, Mapping[str, float]]) -> str:
+    """A summary as a Markdown table: mean ± standard deviation over volumes.
+
+    Args:
+        summary: what :func:`summarize` returns.
+
+    Returns:
+        The table, without a line break at its end.
+
+    Example:
+        >>> rows = [StructureScore("a", "LV", 0.9, 8.0, 4.0, False), StructureScore("b", "LV", 0.0, 99.0, 99.0, True)]
+        >>> print(format_table(summarize(rows)))
+        | structure | DSC | HD (mm) | HD95 (mm) | missed |
+        |---|---|---|---|---|
+        | LV | 0.450 ± 0.450 | 53.5 ± 45.5 | 51.5 ± 47.5 | 1 of 2 |
+        | mean | 0.450 ± 0.450 | 53.5 ± 45.5 | 51.5 ± 47.5 | 1 of 2 |
+    """
+    lines = ["| structure | DSC | HD (mm) | HD95 (mm) | missed |", "|---|---|---|---|---|"]
+    structures = len(summary) - 1
+    for name, row in summary.items():
+        chances = row["n_volumes"] * (structures if name == "mean" else 1)
+        lines.append(
+            f"| {name} | {row['dsc_mean']:.3f} ± {row['dsc_std']:.3f} | {row['hd_mean']:.1f} ± {row['hd_std']:.1f} "
+            f"| {row['hd95_mean']:.1f} ± {row['hd95_std']:.1f} | {row['n_missed']} of {chances} |"
+        )
+    return "\n".join(lines)
+
+
+def _hausdorff(found: NDArray[np.bool_], wanted: NDArray[np.bool_], sizes: Sequence[float]) -> tuple[float, float]:
+    # no distance reaches outside the box around both, and a border of background makes its faces surfaces too
+    box = ndimage.find_objects((found | wanted).astype(np.uint8))[0]
+    surfaces = [mask ^ ndimage.binary_erosion(mask) for mask in (np.pad(found[box], 1), np.pad(wanted[box], 1))]
+    distances = [
+        ndimage.distance_transform_edt(~there, sampling=sizes)[here] for here, there in (surfaces, surfaces[::-1])
+    ]
+    return max(float(d.max()) for d in distances), max(float(np.percentile(d, 95)) for d in distances)
+
+
+def _millimeters(spacing: Sequence[float]) -> tuple[float, ...]:
+    sizes = tuple(float(size) for size in spacing)
+    if not sizes or not all(0 < size < math.inf for size in sizes):  # also refuses nan
+        raise ValueError(f"`spacing` must be positive and finite along every axis, got {sizes}.")
+    return sizes
+
+
+def _class_map(name: str, data: ArrayLike, axes: int, case: str) -> NDArray[Any]:
+    array = np.asarray(convert_to_numpy(data))
+    if array.ndim == axes + 1 and len(array) == 1:
+        array = array[0]
+    if array.ndim != axes:
+        raise ValueError(
+            f"`{name}` of {case!r} must hold class indices of shape (*S) or (1, *S) with {axes} axes in S, "
+            f"got {array.shape}."
+        )
+    if not np.issubdtype(array.dtype, np.integer) and (array != np.trunc(array)).any():
+        raise ValueError(f"`{name}` of {case!r} must hold class indices, got fractions: apply argmax first.")
+    return array
+
+
+def _numbered(structures: Structures) -> dict[int, str]:
+    # JSON has no numbers as keys
+    pairs = structures.items() if isinstance(structures, Mapping) else enumerate(structures, start=1)
+    numbered = {int(index): name for index, name in pairs}
+    if not numbered or min(numbered) < 1:
+        raise ValueError(f"`structures` must name one or more classes above 0, the background, got {structures!r}.")
+    return numbered
+
+
+def _file_of(item: torch.Tensor) -> str | None:
+    file = item.meta.get("filename_or_obj") if isinstance(item, MetaTensor) else None
+    return str(file) if file else None
+
+
+def _case_of(file: str) -> str:
+    return Path(file).name.split(".")[0]
+
+
+def _distinct_names(files: Sequence[str]) -> dict[str, str]:
+    names = {file: _case_of(file) for file in files}
+    if len(set(names.values())) == len(files):
+        return names
+    # cases in folders of their own, like patient001/image.nii.gz
+    shared = os.path.commonpath([Path(file).parent for file in files])
+    return {file: Path(file).relative_to(shared).with_name(names[file]).as_posix() for file in files}
+
+
+def _statistics(volumes: Sequence[Sequence[StructureScore]]) -> dict[str, float]:
+    statistics: dict[str, float] = {}
+    for name in ("dsc", "hd", "hd95"):
+        values = [np.mean([getattr(row, name) for row in rows]) for rows in volumes]
+        statistics[f"{name}_mean"] = float(np.mean(values))
+        statistics[f"{name}_std"] = float(np.std(values))
+    statistics["n_volumes"] = len(volumes)
+    statistics["n_missed"] = sum(row.missed for rows in volumes for row in rows)
+    return statistics
+
+
+def _replace_text(path: Path, text: str) -> None:
+    part = path.with_name(f".{uuid.uuid4().hex}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

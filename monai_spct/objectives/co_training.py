@@ -1,0 +1,62 @@
+"""Students agree with each other on unlabeled images, easy voxels first."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from monai_spct.functional import self_paced_jsd
+from monai_spct.functional.checks import in_unit_interval, positive
+from monai_spct.objectives.objective import Schedule, as_schedule
+from monai_spct.objectives.step import Step
+
+__all__ = ["SelfPacedCoTraining"]
+
+
+class SelfPacedCoTraining:
+    r"""The self-paced Jensen-Shannon divergence of the students, mean over voxels and images: :math:`\mathcal{L}_\mathrm{spc}`.
+
+    It leaves three notes: ``pace``, ``selected_share`` (the share of weights above ``eps``) and ``disagreement`` (the
+    share of voxels at which not all students give the same class).
+
+    Args:
+        pace: :math:`\gamma`, positive, a number or a function of the run's progress.
+        alpha: share of the entropy term, 0 to 1, a number or a function of the run's progress.
+        eps: the smallest weight.
+
+    Raises:
+        ValueError: when a setting is out of its range; in the call, when there are fewer than 2 students.
+
+    Reference:
+        Wang et al., Medical Image Analysis 2021: the self-paced loss with uncertainty regularization.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.objectives import SelfPacedCoTraining, Step
+        >>> views = torch.randn(2, 6, 4, 8, 8).log_softmax(2)
+        >>> step = Step(0.0, torch.zeros(4, 1, 8, 8), torch.zeros(2, 4, 4, 8, 8), unlabeled=views)
+        >>> SelfPacedCoTraining(pace=0.2)(step) > 0, sorted(step.notes)
+        (tensor(True), ['disagreement', 'pace', 'selected_share'])
+    """
+
+    def __init__(self, pace: float | Schedule, *, alpha: float | Schedule = 0.0, eps: float = 1e-5) -> None:
+        self.pace = as_schedule(pace)
+        self.alpha = as_schedule(alpha)
+        self.eps = in_unit_interval("eps", positive("eps", eps))
+        for progress in (0.0, 0.5, 1.0):  # a wrong schedule is found before training, not in its middle
+            positive("pace", self.pace(progress))
+            in_unit_interval("alpha", self.alpha(progress))
+
+    def __call__(self, step: Step) -> Tensor:
+        """A scalar."""
+        views = step.require_unlabeled(type(self).__name__)
+        if len(views) < 2:
+            raise ValueError(f"co-training needs at least 2 views: `num_views` must be at least 2, got {len(views)}.")
+        gamma = self.pace(step.progress)
+        loss, weights = self_paced_jsd(views, gamma=gamma, alpha=self.alpha(step.progress), eps=self.eps)
+        with torch.no_grad():
+            classes = views.argmax(2)
+            step.notes["pace"] = gamma
+            step.notes["selected_share"] = (weights > self.eps).float().mean()
+            step.notes["disagreement"] = (classes != classes[:1]).any(0).float().mean()
+        return loss.mean()

@@ -1,0 +1,84 @@
+"""What is minimized: a sum of named terms, with weights that may follow a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from torch import Tensor
+
+from monai_spct.objectives.step import Step
+
+__all__ = ["Objective", "Schedule", "Term", "Weighted", "as_schedule"]
+
+Term: TypeAlias = Callable[[Step], Tensor]
+Schedule: TypeAlias = Callable[[float], float]
+
+
+def as_schedule(value: float | Schedule) -> Schedule:
+    """A number as the schedule that is always this number; a schedule as it is.
+
+    Example:
+        >>> from monai_spct.objectives import as_schedule
+        >>> as_schedule(0.5)(0.9)
+        0.5
+    """
+    if callable(value):
+        return value
+    constant = float(value)
+    return lambda progress: constant  # noqa: ARG005 - a schedule takes the progress, also where it does not matter
+
+
+class Weighted:
+    """``weight * term``.
+
+    Args:
+        term: from a step to a scalar.
+        weight: a number, or a function of the run's progress.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.objectives import Step, Supervised, Weighted
+        >>> step = Step(progress=0.0, label=torch.zeros(1, 1, 8, 8), labeled=torch.zeros(2, 1, 4, 8, 8))
+        >>> Weighted(Supervised(), weight=0.5)(step)  # half of log 4
+        tensor(0.6931)
+    """
+
+    def __init__(self, term: Term, weight: float | Schedule) -> None:
+        self.term = term
+        self.weight = as_schedule(weight)
+
+    def __call__(self, step: Step) -> Tensor:
+        """The weighted term of this step, a scalar."""
+        return self.weight(step.progress) * self.term(step)
+
+
+class Objective:
+    """The sum of named terms. The names are what is logged: ``supervised=`` appears as ``supervised_loss``.
+
+    Args:
+        terms: from a step to a scalar, by name; at least one.
+
+    Raises:
+        ValueError: when there is no term.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.objectives import Objective, Step, Supervised
+        >>> step = Step(progress=0.0, label=torch.zeros(1, 1, 8, 8), labeled=torch.zeros(2, 1, 4, 8, 8))
+        >>> Objective(supervised=Supervised())(step)
+        {'loss': tensor(1.3863), 'supervised_loss': tensor(1.3863)}
+    """
+
+    def __init__(self, **terms: Term) -> None:
+        if not terms:
+            raise ValueError("`Objective` needs at least one named term, got none.")
+        self.terms = terms
+
+    def __call__(self, step: Step) -> dict[str, Tensor]:
+        """The sum as ``loss`` and its parts as ``<name>_loss``, all scalars, with gradient."""
+        parts = {f"{name}_loss": term(step) for name, term in self.terms.items()}
+        loss, *others = parts.values()
+        for other in others:
+            loss = loss + other
+        return {"loss": loss, **parts}

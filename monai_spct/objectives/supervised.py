@@ -1,0 +1,53 @@
+"""Learning from labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from monai_spct.objectives.step import Step
+
+__all__ = ["Supervised", "cross_entropy"]
+
+
+def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
+    """Cross-entropy, mean over voxels and images, of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.objectives import cross_entropy
+        >>> cross_entropy(torch.zeros(1, 4, 8, 8), torch.ones(1, 1, 8, 8))  # log 4
+        tensor(1.3863)
+    """
+    return F.cross_entropy(logits, label[:, 0].long())
+
+
+class Supervised:
+    r"""Each student's loss on the labeled images, mean over the students: :math:`\mathcal{L}_\mathrm{sup}`.
+
+    Args:
+        loss: of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``, as any of MONAI's segmentation losses with ``to_onehot_y=True,
+            softmax=True``. Cross-entropy by default.
+
+    Reference:
+        Wang et al., Medical Image Analysis 2021: the supervised loss.
+
+    Example:
+        >>> import torch
+        >>> from monai.losses import DiceLoss
+        >>> from monai_spct.objectives import Step, Supervised
+        >>> label = torch.randint(4, (2, 1, 8, 8))
+        >>> step = Step(progress=0.0, label=label, labeled=torch.zeros(2, 2, 4, 8, 8))
+        >>> Supervised(DiceLoss(to_onehot_y=True, softmax=True))(step).shape
+        torch.Size([])
+    """
+
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy) -> None:
+        self.loss = loss
+
+    def __call__(self, step: Step) -> Tensor:
+        """A scalar."""
+        return torch.stack([self.loss(logits, step.label) for logits in step.labeled]).mean()

@@ -1,0 +1,95 @@
+"""A look at each case after loading: what would train silently wrong is refused, what can be mended is mended aloud."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from monai.transforms import MapTransform
+from torch import Tensor
+
+from monai_spct.functional.checks import at_least
+
+__all__ = ["CheckCased"]
+
+
+class CheckCased(MapTransform):
+    """Check a loaded image and its label, if there is one, and give both the image's geometry.
+
+    - A label of another shape than its image, or with values that are not whole numbers from 0 to ``num_classes - 1``, is a
+      ``ValueError``.
+    - A label of the same shape whose affine differs gets the image's, with a warning: voxels correspond, whatever the
+      header of the label says, and reorienting or resampling the two by different affines would misalign them.
+    - Voxels of the image that are not finite get the smallest finite value, with a warning; so does, unchanged, a constant
+      image.
+
+    Each message names the case.
+
+    Args:
+        num_classes: number of classes, background included.
+        image_key: key of the image, ``(C_in, *S)``.
+        label_key: key of the label, ``(1, *S)``, which may be missing.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.transforms import CheckCased
+        >>> case = {"image": torch.rand(1, 8, 8, 3), "label": torch.full((1, 8, 8, 3), 4), "case": "patient007_frame01"}
+        >>> CheckCased(num_classes=4)(case)
+        Traceback (most recent call last):
+        ...
+        ValueError: the label of patient007_frame01 must hold whole numbers from 0 to 3 (`num_classes` is 4), got [4].
+    """
+
+    def __init__(self, *, num_classes: int, image_key: str = "image", label_key: str = "label") -> None:
+        super().__init__((image_key, label_key), allow_missing_keys=True)
+        self.num_classes = at_least("num_classes", num_classes, 2)
+        self.image_key, self.label_key = image_key, label_key
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """The case, checked."""
+        case = dict(data)
+        name = _name_of(case, self.image_key)
+        case[self.image_key] = _finite(case[self.image_key], name)
+        if self.label_key in case:
+            self._check_label(case[self.label_key], case[self.image_key], name)
+        return case
+
+    def _check_label(self, label: Tensor, image: Tensor, name: str) -> None:
+        if label.shape[1:] != image.shape[1:]:
+            raise ValueError(
+                f"image and label of {name} must have the same shape, got {tuple(image.shape[1:])} and "
+                f"{tuple(label.shape[1:])}."
+            )
+        values = torch.unique(torch.as_tensor(label))
+        wrong = [v for v in values.tolist() if not (float(v).is_integer() and 0 <= v < self.num_classes)]
+        if wrong:
+            raise ValueError(
+                f"the label of {name} must hold whole numbers from 0 to {self.num_classes - 1} (`num_classes` is "
+                f"{self.num_classes}), got {wrong[:5]}."
+            )
+        if hasattr(image, "affine") and hasattr(label, "affine") and not np.allclose(image.affine, label.affine, atol=1e-3):
+            warnings.warn(
+                f"image and label of {name} have the same shape but different affines; the image's geometry serves both.",
+                stacklevel=2,
+            )
+            label.affine = image.affine.clone()
+
+
+def _finite(image: Tensor, name: str) -> Tensor:
+    finite = torch.isfinite(image)
+    if not finite.all():
+        count = int((~finite).sum())
+        smallest = float(image[finite].min()) if finite.any() else 0.0
+        warnings.warn(f"the image of {name} has {count} voxels that are not finite; they become {smallest:g}.", stacklevel=3)
+        image = torch.where(finite, image, smallest)
+    if image.min() == image.max():
+        warnings.warn(f"the image of {name} is constant: there is nothing to learn from it.", stacklevel=3)
+    return image
+
+
+def _name_of(case: Mapping[Hashable, Any], image_key: str) -> str:
+    meta = getattr(case[image_key], "meta", {})
+    return str(case.get("case") or meta.get("filename_or_obj") or "this case")

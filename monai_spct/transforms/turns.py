@@ -1,0 +1,78 @@
+"""Random quarter turns of a batch of images, and the way back for predictions about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from monai.transforms import Randomizable
+from torch import Tensor
+
+__all__ = ["RandomQuarterTurn", "turn"]
+
+
+def turn(batch: Tensor, turns: np.ndarray, *, spatial_dims: int) -> Tensor:
+    """Each image of a batch, turned by its own number of quarter turns in the plane of the first two spatial axes.
+
+    Only indices move, no value is interpolated.
+
+    Args:
+        batch: ``(..., B, C, *S)``; both axes of the plane have the same length where a turn is odd.
+        turns: ``(B,)``, whole numbers, counted from the first spatial axis toward the second.
+        spatial_dims: number of spatial axes, 2 or 3.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from monai_spct.transforms import turn
+        >>> turn(torch.tensor([[[[1, 2], [3, 4]]]]), np.array([1]), spatial_dims=2)
+        tensor([[[[2, 4],
+                  [1, 3]]]])
+    """
+    image_axis = batch.ndim - spatial_dims - 2
+    plane = (batch.ndim - spatial_dims, batch.ndim - spatial_dims + 1)
+    result = torch.empty_like(batch)
+    for k in range(4):
+        members = torch.from_numpy(np.flatnonzero(turns % 4 == k)).to(batch.device)
+        if len(members):
+            moved = torch.rot90(batch.index_select(image_axis, members), k, plane)
+            result = result.index_copy(image_axis, members, moved)
+    return result
+
+
+class RandomQuarterTurn(Randomizable):
+    """A quarter turn drawn for each image of a batch, and its undo for predictions about the moved batch.
+
+    The turns are in the plane of the first two spatial axes, the axial plane of MONAI's volumes. Images that are not square
+    in that plane are turned by half turns only, so that a batch keeps one shape.
+
+    Args:
+        seed: of the draws; ``set_random_state`` can set it later.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.transforms import RandomQuarterTurn
+        >>> move = RandomQuarterTurn(seed=0)
+        >>> images = torch.rand(6, 1, 8, 8)
+        >>> moved, undo = move(images)
+        >>> bool((moved == images).all()), bool((undo(moved) == images).all())
+        (False, True)
+    """
+
+    def __init__(self, *, seed: int | None = None) -> None:
+        super().__init__()
+        self.set_random_state(seed=seed)
+
+    def randomize(self, data: Tensor) -> np.ndarray:
+        """One number of turns, 0 to 3, for each image of ``(B, C, *S)``."""
+        square = data.shape[2] == data.shape[3]
+        return self.R.randint(4, size=len(data)) if square else 2 * self.R.randint(2, size=len(data))
+
+    def __call__(self, images: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The moved images ``(B, C, *S)`` and a function that takes predictions ``(..., B, C', *S)`` back."""
+        turns, spatial_dims = self.randomize(images), images.ndim - 2
+
+        def undo(prediction: Tensor) -> Tensor:
+            return turn(prediction, -turns, spatial_dims=spatial_dims)
+
+        return turn(images, turns, spatial_dims=spatial_dims), undo

@@ -1,0 +1,254 @@
+import itertools
+import math
+import random
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monai_spct.data.splits import Split, split_cases
+
+LISTS = ("labeled", "unlabeled", "validation", "test")
+
+
+def acdc_like(patients: int) -> list[dict[str, str]]:
+    return [
+        {
+            "patient": f"patient{number:03d}",
+            "case": f"patient{number:03d}_frame{frame}",
+            "image": f"/data/patient{number:03d}_frame{frame}.nii.gz",
+            "label": f"/data/patient{number:03d}_frame{frame}_gt.nii.gz",
+        }
+        for number in range(1, patients + 1)
+        for frame in ("01", f"{5 + number % 10:02d}")
+    ]
+
+
+def patients(cases: list[dict[str, str]]) -> set[str]:
+    return {case["patient"] for case in cases}
+
+
+def sizes(split: Split) -> dict[str, int]:
+    return {name: len(patients(getattr(split, name))) for name in LISTS}
+
+
+def test_acdc_as_in_the_paper():
+    cases = acdc_like(100)
+    assert sizes(split_cases(cases)) == {"labeled": 7, "unlabeled": 68, "validation": 0, "test": 25}
+    assert sizes(split_cases(cases, labeled_ratio=0.05)) == {"labeled": 3, "unlabeled": 72, "validation": 0, "test": 25}
+
+
+@given(
+    count=st.integers(3, 30),
+    seed=st.integers(0, 1000),
+    test=st.integers(0, 1),
+    validation=st.integers(0, 1),
+    ratio=st.floats(0.01, 1),
+)
+def test_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, validation, ratio):
+    cases = acdc_like(count)
+    split = split_cases(cases, num_test=test, num_validation=validation, labeled_ratio=ratio, seed=seed)
+    sides = [patients(getattr(split, name)) for name in LISTS]
+    assert sum(len(side) for side in sides) == count
+    assert set().union(*sides) == patients(cases)
+    images = [case["image"] for name in LISTS for case in getattr(split, name)]
+    assert sorted(images) == sorted(case["image"] for case in cases)
+
+
+@given(order=st.permutations(range(16)))
+def test_the_order_of_the_cases_plays_no_part(order):
+    cases = acdc_like(8)
+    assert split_cases([cases[i] for i in order], num_validation=1) == split_cases(cases, num_validation=1)
+
+
+def test_global_random_state_plays_no_part_and_is_left_alone():
+    cases = acdc_like(20)
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    first = split_cases(cases)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # noqa: NPY002
+    random.seed(2)
+    np.random.seed(2)  # noqa: NPY002
+    assert split_cases(cases) == first
+
+
+def test_the_shuffle_of_a_seed_stays_what_it_is():
+    # `random.Random(0).random()` gives 0.84 0.76 0.42 0.26 0.51 0.40 0.78 0.30 0.48 0.58 in all versions of Python
+    order = [4, 8, 6, 3, 9, 5, 10, 2, 7, 1]
+    split = split_cases(acdc_like(10), num_test=2, num_validation=1, labeled_patients=2, seed=0)
+    assert {name: {int(patient[-3:]) for patient in patients(getattr(split, name))} for name in LISTS} == {
+        "test": set(order[:2]),
+        "validation": set(order[2:3]),
+        "labeled": set(order[3:5]),
+        "unlabeled": set(order[5:]),
+    }
+
+
+def test_seeds_differ():
+    cases = acdc_like(40)
+    tests = {tuple(sorted(patients(split_cases(cases, seed=seed).test))) for seed in range(10)}
+    assert len(tests) == 10
+
+
+def test_fewer_labels_are_a_subset_of_more_labels():
+    cases = acdc_like(100)
+    chosen = [patients(split_cases(cases, labeled_ratio=ratio).labeled) for ratio in (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)]
+    assert [len(side) for side in chosen] == [1, 3, 7, 15, 37, 75]
+    assert all(few < more for few, more in itertools.pairwise(chosen))
+
+
+def test_the_test_patients_depend_on_no_other_setting():
+    cases = acdc_like(40)
+    expected = split_cases(cases).test
+    assert split_cases(cases, labeled_ratio=0.5).test == expected
+    assert split_cases(cases, labeled_patients=2, num_validation=5).test == expected
+
+
+def test_unlabeled_cases_have_no_label_and_the_others_keep_theirs():
+    cases = acdc_like(20)
+    split = split_cases(cases, num_validation=2)
+    by_image = {case["image"]: case for case in cases}
+    assert split.unlabeled
+    for case in split.unlabeled:
+        assert "label" not in case
+        assert case.items() < by_image[case["image"]].items()
+    for name in ("labeled", "validation", "test"):
+        assert all(case == by_image[case["image"]] for case in getattr(split, name))
+
+
+def test_the_argument_is_left_alone():
+    cases = acdc_like(10)
+    split = split_cases(cases)
+    for name in LISTS:
+        for case in getattr(split, name):
+            case["image"] = "moved"
+    assert cases == acdc_like(10)
+
+
+@pytest.mark.parametrize("ratio", [1, 1.0], ids=repr)
+def test_a_ratio_of_one_labels_all_patients(ratio):
+    split = split_cases(acdc_like(8), labeled_ratio=ratio)
+    assert sizes(split) == {"labeled": 6, "unlabeled": 0, "validation": 0, "test": 2}
+    assert split.unlabeled == []
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 6, np.int64(3)], ids=repr)
+def test_a_number_of_labeled_patients_wins_over_the_ratio(number):
+    split = split_cases(acdc_like(6), labeled_patients=number, labeled_ratio=0.5, test_ratio=0)
+    assert sizes(split) == {"labeled": number, "unlabeled": 6 - number, "validation": 0, "test": 0}
+
+
+@pytest.mark.parametrize("hundredths", range(1, 101))
+def test_a_share_is_rounded_down_as_typed(hundredths):
+    split = split_cases(acdc_like(100), labeled_ratio=hundredths / 100, num_test=0)
+    assert len(patients(split.labeled)) == hundredths  # 0.29 * 100 is a little below 29
+
+
+def test_test_patients_by_ratio_and_by_number():
+    cases = acdc_like(10)
+    assert len(patients(split_cases(cases, test_ratio=0.25).test)) == 2
+    assert len(patients(split_cases(cases, test_ratio=0.25, num_test=4).test)) == 4
+    assert split_cases(cases, test_ratio=0).test == []
+
+
+def test_one_patient_can_be_trained_on():
+    assert sizes(split_cases(acdc_like(1))) == {"labeled": 1, "unlabeled": 0, "validation": 0, "test": 0}
+
+
+def test_another_key_names_the_patient():
+    cases = [{"subject": i // 2, "image": str(i), "label": "truth"} for i in range(12)]
+    split = split_cases(cases, key="subject", labeled_patients=2)
+    assert {case["subject"] for case in split.labeled}.isdisjoint(case["subject"] for case in split.unlabeled)
+    assert str(split).splitlines()[0] == "labeled: 2 patients, 4 cases"
+
+
+def test_the_split_prints_patients_and_cases():
+    split = split_cases(acdc_like(6), labeled_patients=1, num_test=2)
+    assert str(split).splitlines() == [
+        "labeled: 1 patient, 2 cases",
+        "unlabeled: 3 patients, 6 cases",
+        "validation: 0 patients, 0 cases",
+        "test: 2 patients, 4 cases",
+    ]
+    for short, long, name in zip(str(split).splitlines(), split.describe().splitlines(), LISTS, strict=True):
+        assert long.startswith(short)
+        assert all(patient in long for patient in patients(getattr(split, name)))
+
+
+def test_a_split_does_not_change():
+    split = split_cases(acdc_like(6))
+    with pytest.raises(FrozenInstanceError):
+        split.test = []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"labeled_ratio": 0}, r"`labeled_ratio` must be above 0 and at most 1, got 0\."),
+        ({"labeled_ratio": -0.1}, r"`labeled_ratio` must be above 0 and at most 1, got -0\.1\."),
+        ({"labeled_ratio": 10}, r"`labeled_ratio` must be above 0 and at most 1, got 10\."),
+        ({"labeled_ratio": math.nan}, r"`labeled_ratio` must be above 0 and at most 1, got nan\."),
+        ({"labeled_patients": 0}, r"`labeled_patients` must be a whole number of at least 1, got 0\."),
+        ({"labeled_patients": 2.0}, r"`labeled_patients` must be a whole number of at least 1, got 2\.0\."),
+        ({"labeled_patients": True}, r"`labeled_patients` must be a whole number of at least 1, got True\."),
+        ({"labeled_patients": 7}, r"`labeled_patients` must be at most the 6 training patients, got 7\."),
+        ({"test_ratio": 1.0}, r"`test_ratio` must be at least 0 and below 1, got 1\.0\."),
+        ({"test_ratio": -0.5}, r"`test_ratio` must be at least 0 and below 1, got -0\.5\."),
+        ({"test_ratio": math.nan}, r"`test_ratio` must be at least 0 and below 1, got nan\."),
+        ({"num_test": -1}, r"`num_test` must be a whole number of at least 0, got -1\."),
+        ({"num_test": 8}, r"`num_test` .* must leave a patient to train on, got 8 and 0 of 8 patients\."),
+        ({"num_validation": -1}, r"`num_validation` must be a whole number of at least 0, got -1\."),
+        ({"num_validation": 6}, r"`num_validation` must leave a patient to train on, got 2 and 6 of 8 patients\."),
+        ({"seed": None}, r"`seed` must be a whole number of at least 0, got None\."),
+        ({"seed": -1}, r"`seed` must be a whole number of at least 0, got -1\."),
+        ({"key": "subject"}, r"every case needs `subject`, got \{'patient': 'patient001'"),
+    ],
+    ids=lambda value: "-".join(f"{k}-{v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
+    with pytest.raises(ValueError, match=message):
+        split_cases(acdc_like(8), **settings)
+
+
+def test_no_cases_are_an_error():
+    with pytest.raises(ValueError, match=r"`cases` must not be empty"):
+        split_cases([])
+
+
+def test_a_case_without_image_is_an_error():
+    with pytest.raises(ValueError, match=r"every case needs `image`, got \{'patient': 'a'\}"):
+        split_cases([{"patient": "a"}])
+
+
+def test_an_image_listed_twice_is_named():
+    cases = acdc_like(4)
+    cases.append({**cases[2], "patient": "patient099"})
+    with pytest.raises(ValueError, match=r"each image once, got twice: /data/patient002_frame01\.nii\.gz\."):
+        split_cases(cases)
+
+
+@pytest.mark.parametrize("name", ["labeled", "validation", "test"])
+@pytest.mark.parametrize("missing", ["absent", "none"])
+def test_a_missing_label_is_named_where_one_is_needed(name, missing):
+    settings = {"labeled_patients": 2, "num_validation": 2, "num_test": 2}
+    cases = acdc_like(8)
+    victim = getattr(split_cases(cases, **settings), name)[0]["image"]
+    for case in cases:
+        if case["image"] == victim:
+            case.pop("label") if missing == "absent" else case.update(label=None)
+    with pytest.raises(ValueError, match=rf"missing for: {victim} \({name}\)\."):
+        split_cases(cases, **settings)
+
+
+def test_a_missing_label_is_no_matter_where_none_is_needed():
+    settings = {"labeled_patients": 2, "num_test": 2}
+    cases = acdc_like(8)
+    expected = split_cases(cases, **settings)
+    unlabeled = {case["image"] for case in expected.unlabeled}
+    for case in cases:
+        if case["image"] in unlabeled:
+            del case["label"]
+    assert split_cases(cases, **settings) == expected
