@@ -8,15 +8,17 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 
 import yaml
 
-__all__ = ["bundle_root", "bundles_folder", "copy", "refuse_unknown_overrides"]
+__all__ = ["bundle_root", "bundles_folder", "copy", "put_the_cause_last", "refuse_unknown_overrides"]
 
 # what `python -m monai.bundle run` itself takes, and what its `--tracking` adds to a config
 _RUNNER_OPTIONS = {
-    "run_id", "init_id", "final_id", "config_file", "meta_file", "logging_file", "tracking", "args_file", "workflow_type",
-    "workflow_name", "properties_path", "tracking_uri", "experiment_name", "run_name", "save_execute_config", "is_not_rank0",
+    "run_id", "init_id", "final_id", "config_file", "meta_file", "logging_file", "tracking", "args_file",
+    "workflow_type", "workflow_name", "properties_path", "tracking_uri", "experiment_name", "run_name",
+    "save_execute_config", "is_not_rank0",
 }  # fmt: skip
 
 
@@ -73,8 +75,8 @@ def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
         argv: the command line; this process's by default.
 
     Returns:
-        The folder above the ``configs`` folder of the first ``--config_file`` of the command line; without one, the bundle
-        in the working directory if it is one, else the bundle that came with the package.
+        The folder above the ``configs`` folder of the first ``--config_file`` of the command line; without one, the
+        bundle in the working directory if it is one, else the bundle that came with the package.
 
     Example:
         >>> from monai_spct.bundles import bundle_root
@@ -124,6 +126,28 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
             problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
     if problems:
         raise ValueError(" ".join(problems))
+
+
+def put_the_cause_last() -> None:
+    """Let an error that ends this process close with its first cause.
+
+    A config's parser wraps each error in others that name the component, so that the last line of a long traceback, the
+    one that people read, says nothing of what is wrong.
+
+    Example:
+        >>> from monai_spct.bundles import put_the_cause_last
+        >>> put_the_cause_last()
+    """
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        sys.__excepthook__(kind, error, traceback)
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if cause is not error:
+            sys.stderr.write(f"\nWhat went wrong: {cause}\n")
+
+    sys.excepthook = hook
 
 
 def _config_files(argv: Sequence[str]) -> list[Path]:

@@ -1,8 +1,10 @@
 """Data: a folder to a datalist, splits by patient, slices in memory, paired batches, and phantoms."""
 
 from monai_spct.data.acdc import acdc_cases
+from monai_spct.data.images import image_cases
 from monai_spct.data.nifti import HeaderSpacingReader, save_like
 from monai_spct.data.paired_loader import PairedLoader, SeededBatches
+from monai_spct.data.phantom import write_acdc_phantom
 from monai_spct.data.slices import SliceDataset
 from monai_spct.data.splits import Split, split_cases
 
@@ -13,6 +15,8 @@ __all__ = [
     "SliceDataset",
     "Split",
     "acdc_cases",
+    "image_cases",
     "save_like",
     "split_cases",
+    "write_acdc_phantom",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,13 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 from monai.data.image_reader import NibabelReader
-from monai.data.meta_tensor import MetaTensor
-from monai.transforms.transform import MapTransform
 from monai.utils.misc import ensure_tuple
 from monai.utils.type_conversion import convert_to_numpy
 from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-__all__ = ["HeaderSpacingReader", "SameGridd", "save_like", "true_affine"]
+__all__ = ["HeaderSpacingReader", "save_like", "true_affine"]
 
 # rounding of float32 headers stays far below this; a header that lies is off by much more
 _TOLERANCE = 1e-3
@@ -33,9 +31,9 @@ class HeaderSpacingReader(NibabelReader):
     """Reads NIfTI for ``LoadImaged(reader=...)``; voxel sizes come from ``pixdim``, directions from the affine.
 
     In ACDC as it is distributed, the affine says 1 mm while ``pixdim`` holds the truth. MONAI's own repair of such
-    headers replaces the affine by the qform, or, where there is no qform, believes the affine; :func:`true_affine`
-    states the rule here. One file is one frame: time series are refused instead of becoming channels, and a single
-    trailing frame is dropped.
+    headers replaces the affine by the qform, or, where there is no qform, believes the affine;
+    :func:`~monai_spct.data.nifti.true_affine` states the rule here. One file is one frame: time series are refused
+    instead of becoming channels, and a single trailing frame is dropped.
 
     ``LoadImage`` tries its other readers when :meth:`read` fails, so whatever another reader would accept, like a time
     series, is refused in :meth:`get_data`.
@@ -61,7 +59,7 @@ class HeaderSpacingReader(NibabelReader):
         super().__init__(as_closest_canonical=as_closest_canonical, squeeze_non_spatial_dims=True)
 
     def read(self, data: Sequence[str | PathLike[str]] | str | PathLike[str], **kwargs: Any) -> Any:
-        """Images with their :func:`true_affine`; voxels are read later.
+        """Images with their :func:`~monai_spct.data.nifti.true_affine`; voxels are read later.
 
         Args:
             data: a file, or a list of files that are the channels of one image.
@@ -103,58 +101,6 @@ class HeaderSpacingReader(NibabelReader):
             return super()._get_array_data(img, filename)  # type: ignore[no-untyped-call]
         except _DAMAGE as error:
             raise ValueError(f"{filename} is truncated or damaged: {_reason(error)}.") from error
-
-
-class SameGridd(MapTransform):
-    """Lets a case pass when its image and label lie on one grid, and names it otherwise.
-
-    Goes right behind ``LoadImaged``. Where the affines of an image and its label differ, reorienting or resampling
-    moves one against the other without a word.
-
-    Args:
-        keys: the items to compare with the first of them, channel-first ``MetaTensor``.
-        tolerance: how far apart, in voxels, two grids may be anywhere in the volume.
-        allow_missing_keys: pass over keys that a case lacks, as the label of an unlabeled one.
-
-    Example:
-        >>> import torch
-        >>> image = MetaTensor(torch.zeros(1, 8, 8, 4), affine=torch.eye(4), meta={"filename_or_obj": "a.nii.gz"})
-        >>> label = MetaTensor(torch.zeros(1, 8, 8, 4), affine=2 * torch.eye(4), meta={"filename_or_obj": "b.nii.gz"})
-        >>> check = SameGridd(("image", "label"))
-        >>> sorted(check({"image": image, "label": image}))
-        ['image', 'label']
-        >>> check({"image": image, "label": label})  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: `image` of a.nii.gz and `label` of b.nii.gz are on different grids: ...
-    """
-
-    def __init__(
-        self, keys: Sequence[Hashable] | Hashable, *, tolerance: float = 0.1, allow_missing_keys: bool = False
-    ) -> None:
-        super().__init__(keys, allow_missing_keys)
-        self.tolerance = tolerance
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """The same case.
-
-        Args:
-            data: a case; under each key a ``MetaTensor`` ``(C, *S)``.
-
-        Returns:
-            A shallow copy.
-
-        Raises:
-            ValueError: If the spatial sizes or the affines differ; names both files.
-        """
-        case = dict(data)
-        first, *others = self.key_iterator(case)
-        for key in others:
-            if not _same_grid(case[first], case[key], self.tolerance):
-                raise ValueError(
-                    f"`{first}` of {_file_of(case[first])} and `{key}` of {_file_of(case[key])} are on different "
-                    f"grids: {_grid_in_words(case[first])} and {_grid_in_words(case[key])}."
-                )
-        return case
 
 
 def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
@@ -203,8 +149,9 @@ def save_like(
     """Write ``data`` as a NIfTI file on the grid of ``source``: masks by default, maps with ``dtype=numpy.float32``.
 
     Shape, voxel sizes, affine, its codes and its units are those of ``source``. Where the affine and the voxel sizes of
-    ``source`` disagree, :func:`true_affine` is written, so that both say the same in the new file. Values are stored
-    unscaled. The file appears complete or not at all: it is written beside ``target`` and then moved.
+    ``source`` disagree, :func:`~monai_spct.data.nifti.true_affine` is written, so that both say the same in the new
+    file. Values are stored unscaled. The file appears complete or not at all: it is written beside ``target`` and then
+    moved.
 
     Args:
         data: ``(*S)``, an array or a tensor on the voxels of ``source``.
@@ -255,25 +202,6 @@ def save_like(
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _same_grid(image: MetaTensor, other: MetaTensor, tolerance: float) -> bool:
-    if image.shape[1:] != other.shape[1:]:
-        return False
-    # affine maps differ most at a corner
-    corners = [(0, size - 1) for size in (*image.shape[1:], 1, 1)[:3]]
-    voxels = np.stack([*(axis.ravel() for axis in np.meshgrid(*corners)), np.ones(8)])
-    first, second = (np.asarray(item.affine, dtype=np.float64) for item in (image, other))
-    apart = np.linalg.norm((first - second) @ voxels, axis=0).max()
-    return bool(apart <= tolerance * np.linalg.norm(first[:3, :3], axis=0).min())  # NaN is not
-
-
-def _grid_in_words(image: MetaTensor) -> str:
-    return f"{tuple(image.shape[1:])} voxels with affine {np.round(np.asarray(image.affine), 4).tolist()}"
-
-
-def _file_of(image: MetaTensor) -> str:
-    return str(image.meta.get("filename_or_obj", "an unnamed item"))
 
 
 def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:

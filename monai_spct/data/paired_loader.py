@@ -16,7 +16,7 @@ __all__ = ["PairedLoader", "SeededBatches"]
 
 
 class SeededBatches(Sampler[list[tuple[int, int]]]):
-    """Batches of ``(index, seed)``: shuffled passes over a dataset, one after the other, cut into batches of equal size.
+    """Batches of ``(index, seed)``: shuffled passes over a dataset, one after the other, cut into equal batches.
 
     A dataset that is smaller than a batch recycles. The draws depend on the seed, the stream and the epoch alone.
 
@@ -62,7 +62,8 @@ class PairedLoader:
     """Batches ``{"image", "label", "unlabeled"}`` of two datasets; without unlabeled data, ``{"image", "label"}``.
 
     Both datasets are shuffled by draws of their own and recycle, so that an epoch has the same length however few
-    the labels are. Batches depend on the seed and the epoch alone: not on the number of workers, not on what ran before.
+    the labels are. Batches depend on the seed and the epoch alone: not on the number of workers, not on what ran
+    before.
 
     Args:
         labeled: dataset whose items, asked for by ``(index, seed)``, have ``image`` and ``label``.

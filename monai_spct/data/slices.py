@@ -16,16 +16,17 @@ __all__ = ["SliceDataset"]
 
 
 class SliceDataset(Dataset[dict[str, Any]]):
-    """The 2-D slices of 3-D volumes as plain tensors: each volume is loaded and prepared once, when the dataset is made.
+    """The 2-D slices of 3-D volumes as plain tensors: each volume is loaded once, when the dataset is made.
 
-    An item is asked for by ``(index, seed)``, see :class:`~monai_spct.data.PairedLoader`, or by ``index`` alone. The random
-    transforms draw from that seed and nothing else, so that an item is the same whichever worker makes it.
+    An item is asked for by ``(index, seed)``, see :class:`~monai_spct.data.PairedLoader`, or by ``index`` alone. The
+    random transforms draw from that seed and nothing else, so that an item is the same whichever worker makes it.
 
     Args:
         cases: the datalist, dictionaries of file names.
         transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
         augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
-        keys: what to keep of a case; entries that a case lacks are left out. Images are kept as float32, labels as uint8.
+        keys: what to keep of a case; entries that a case lacks are left out. Images are kept as float32, labels as
+            uint8.
         progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``.
 
     Raises:

@@ -34,7 +34,8 @@ def prepare_semi_supervised_batch(
     Example:
         >>> import torch
         >>> from monai_spct.engines import prepare_semi_supervised_batch
-        >>> batch = {"image": torch.rand(4, 1, 8, 8), "label": torch.zeros(4, 1, 8, 8), "unlabeled": torch.rand(6, 1, 8, 8)}
+        >>> images, label = torch.rand(4, 1, 8, 8), torch.zeros(4, 1, 8, 8)
+        >>> batch = {"image": images, "label": label, "unlabeled": torch.rand(6, 1, 8, 8)}
         >>> image, label, args, kwargs = prepare_semi_supervised_batch(batch)
         >>> list(kwargs)
         ['unlabeled']
@@ -54,21 +55,23 @@ class SemiSupervisedTrainer(SupervisedTrainer):
     """MONAI's ``SupervisedTrainer`` for batches of labeled and unlabeled images.
 
     Batches are dictionaries with ``image`` ``(B, C_in, *S)``, ``label`` ``(B, 1, *S)`` and, but for a supervised run,
-    ``unlabeled`` ``(U, C_in, *S)``. After each iteration ``engine.state.output`` holds ``image``, ``label``, ``pred`` (the
-    students' mean logits for the labeled images, ``(B, C, *S)``), ``loss``, one ``<name>_loss`` for each term of the
-    objective, and the terms' notes. A loss that is not finite stops the run.
+    ``unlabeled`` ``(U, C_in, *S)``. After each iteration ``engine.state.output`` holds ``image``, ``label``, ``pred``
+    (the students' mean logits for the labeled images, ``(B, C, *S)``), ``loss``, one ``<name>_loss`` for each term of
+    the objective, and the terms' notes. A loss that is not finite stops the run.
 
     Args:
         device: to train on.
         max_epochs: length of the run, which also is the length of all schedules.
-        train_data_loader: of such batches, for example :class:`~monai_spct.data.PairedLoader`; one with ``set_epoch`` is told
-            each epoch.
+        train_data_loader: of such batches, for example :class:`~monai_spct.data.PairedLoader`; one with ``set_epoch``
+            is told each epoch.
         network: the students, an :class:`~monai_spct.networks.Ensemble`.
         optimizer: of the students.
         objective: what is minimized.
-        inferer: which networks run on what; :class:`~monai_spct.inferers.SemiSupervisedInferer` without teachers by default.
+        inferer: which networks run on what; :class:`~monai_spct.inferers.SemiSupervisedInferer` without teachers by
+            default.
         decollate: whether to cut the output into a list of images, for postprocessing and metrics during training.
-        kwargs: further arguments of MONAI's ``SupervisedTrainer``, as ``train_handlers``, ``amp``, ``accumulation_steps``.
+        kwargs: further arguments of MONAI's ``SupervisedTrainer``, as ``train_handlers``, ``amp``,
+            ``accumulation_steps``.
 
     Example:
         >>> import torch
@@ -76,7 +79,8 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         >>> from monai_spct.networks import Ensemble
         >>> from monai_spct.objectives import Objective, SelfPacedCoTraining, Supervised, Weighted
         >>> students = Ensemble([torch.nn.Conv2d(1, 2, 3, padding=1) for _ in range(2)])
-        >>> batch = {"image": torch.rand(4, 1, 16, 16), "label": torch.ones(4, 1, 16, 16), "unlabeled": torch.rand(6, 1, 16, 16)}
+        >>> images, label = torch.rand(4, 1, 16, 16), torch.ones(4, 1, 16, 16)
+        >>> batch = {"image": images, "label": label, "unlabeled": torch.rand(6, 1, 16, 16)}
         >>> trainer = SemiSupervisedTrainer(
         ...     device=torch.device("cpu"),
         ...     max_epochs=1,
@@ -120,11 +124,9 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         )
         StopAtNonFiniteLoss().attach(self)
         if hasattr(train_data_loader, "set_epoch"):  # batches then are a function of the epoch, also after a resume
-            self.add_event_handler(
-                Events.EPOCH_STARTED, lambda engine: train_data_loader.set_epoch(engine.state.epoch)
-            )
+            self.add_event_handler(Events.EPOCH_STARTED, lambda engine: train_data_loader.set_epoch(engine.state.epoch))
 
-    def _objective_of(self, predictions: dict[str, Tensor], label: Tensor) -> Tensor:
+    def _objective_of(self, predictions: dict[str, Any], label: Tensor) -> Tensor:
         """The loss of this iteration; its parts go into the output that handlers read."""
         step = Step(progress=(self.state.epoch - 1) / self.state.max_epochs, label=label, **predictions)
         losses = self.objective(step)

@@ -12,8 +12,8 @@ def log_softmax(logits: Tensor, *, dim: int) -> Tensor:
     """Log-probabilities along ``dim``, computed in at least float32 and finite for every finite logit.
 
     Args:
-        logits: any shape and floating dtype; ``float16`` and ``bfloat16`` are raised to ``float32``, since an entropy summed
-            in half precision loses all digits near 0.
+        logits: any shape and floating dtype; ``float16`` and ``bfloat16`` are raised to ``float32``, since an entropy
+            summed in half precision loses all digits near 0.
         dim: the class axis.
 
     Example:
@@ -66,7 +66,8 @@ def mixture(log_probs: Tensor, weights: Tensor | None = None) -> Tensor:
 
     Args:
         log_probs: ``(K, B, C, *S)``, finite.
-        weights: :math:`\pi`, ``(K, B, *S)``, non-negative, summing to one over the K networks; the same for all if omitted.
+        weights: :math:`\pi`, ``(K, B, *S)``, non-negative, summing to one over the K networks; the same for all if
+            omitted.
 
     Returns:
         ``(B, C, *S)``
@@ -93,9 +94,9 @@ def generalized_jsd(log_probs: Tensor, weights: Tensor | None = None, *, alpha: 
         \mathrm{JSD}^\alpha_\pi(p^1, \ldots, p^K)
             = \mathcal{H}\Bigl(\sum_k \pi_k\, p^k\Bigr) - (1 - \alpha) \sum_k \pi_k\, \mathcal{H}(p^k)
 
-    with :math:`p^k` = ``log_probs[k].exp()`` and :math:`\pi_k` = ``weights[k]``. At :math:`\alpha = 0` it is the divergence of
-    Lin (1991), which lies between 0 and :math:`\log K`; at :math:`\alpha = 1` it is the entropy of the mean prediction, which
-    is 0 only where all networks agree and are certain.
+    with :math:`p^k` = ``log_probs[k].exp()`` and :math:`\pi_k` = ``weights[k]``. At :math:`\alpha = 0` it is the
+    divergence of Lin (1991), which lies between 0 and :math:`\log K`; at :math:`\alpha = 1` it is the entropy of the
+    mean prediction, which is 0 only where all networks agree and are certain.
 
     Args:
         log_probs: ``(K, B, C, *S)``, finite.

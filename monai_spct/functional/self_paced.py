@@ -18,8 +18,9 @@ def self_paced_weights(log_probs: Tensor, consensus: Tensor, *, gamma: float | T
     .. math:: w_k = \max\bigl(1 - \tfrac{1}{\gamma} D_\mathrm{KL}(p^k \,\Vert\, \hat y),\ \epsilon\bigr)
 
     with :math:`p^k` = ``log_probs[k].exp()``, the pseudo-label :math:`\hat y` = ``consensus.exp()``, the learning pace
-    :math:`\gamma` = ``gamma`` and :math:`\epsilon` = ``eps``, which the paper puts in the place of 0 so that weights can be
-    divided by their sum. The weights minimize :math:`\sum_k w_k D_\mathrm{KL}(p^k \Vert \hat y) + \gamma(w_k^2/2 - w_k)`.
+    :math:`\gamma` = ``gamma`` and :math:`\epsilon` = ``eps``, which the paper puts in the place of 0 so that weights
+    can be divided by their sum. The weights minimize
+    :math:`\sum_k w_k D_\mathrm{KL}(p^k \Vert \hat y) + \gamma(w_k^2/2 - w_k)`.
 
     Args:
         log_probs: ``(K, B, C, *S)``, finite.
@@ -37,7 +38,7 @@ def self_paced_weights(log_probs: Tensor, consensus: Tensor, *, gamma: float | T
         >>> import torch
         >>> from monai_spct.functional import mixture, self_paced_weights
         >>> views = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).log().reshape(3, 1, 2, 1, 1)
-        >>> self_paced_weights(views, mixture(views), gamma=0.5).flatten()  # the two that agree, and the one that does not
+        >>> self_paced_weights(views, mixture(views), gamma=0.5).flatten()  # two agree, one does not
         tensor([6.2734e-01, 6.2734e-01, 1.0000e-05])
     """
     divergence = kl_divergence(log_probs, consensus.unsqueeze(0), dim=2)

@@ -3,14 +3,21 @@
 from monai_spct.handlers.checkpoints import SaveBest, SaveCheckpoints, save_atomically
 from monai_spct.handlers.ema_teacher import EMATeacher
 from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss
+from monai_spct.handlers.pictures import SavePictures, contour_picture
+from monai_spct.handlers.predictions import SavePredictions
 from monai_spct.handlers.progress import Progress, scalars
+from monai_spct.handlers.scores import SaveScores
 
 __all__ = [
     "EMATeacher",
     "Progress",
     "SaveBest",
     "SaveCheckpoints",
+    "SavePictures",
+    "SavePredictions",
+    "SaveScores",
     "StopAtNonFiniteLoss",
+    "contour_picture",
     "save_atomically",
     "scalars",
 ]

@@ -54,13 +54,15 @@ def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
 class SaveCheckpoints:
     """Ignite handler: after each epoch the whole state of the run, and the weights that predictions are made with.
 
-    ``last.pt`` holds the states of all ``objects``, of the trainer and of torch's random generator; ``model.pt`` holds the bare
-    ``state_dict`` of ``predictor``, as bundles expect it. A run that fails leaves the files of its last whole epoch.
+    ``last.pt`` holds the states of all ``objects``, of the trainer and of torch's random generator; ``model.pt`` holds
+    the bare ``state_dict`` of ``predictor``, as bundles expect it. A run that fails leaves the files of its last whole
+    epoch.
 
     Args:
         folder: where the files go.
         predictor: the module whose predictions count: the teachers where there are such, else the students.
-        objects: by name, whatever has ``state_dict`` and ``load_state_dict``: students, teachers, optimizer, learning rate, ...
+        objects: by name, whatever has ``state_dict`` and ``load_state_dict``: students, teachers, optimizer, learning
+            rate, ...
         resume: whether to go on from ``last.pt``, if there is one, when the run starts.
 
     Raises:
@@ -121,7 +123,8 @@ class SaveCheckpoints:
         run = state.pop("run")
         if run["epoch"] >= engine.state.max_epochs:
             raise ValueError(
-                f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is {engine.state.max_epochs}."
+                f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is "
+                f"{engine.state.max_epochs}."
             )
         for name, item in self.objects.items():
             item.load_state_dict(state[name])
@@ -154,5 +157,6 @@ class SaveBest:
 
     def __call__(self, engine: Engine) -> None:
         """Save now if this evaluation is the best one so far."""
-        if idist.get_rank() == 0 and engine.state.best_metric_epoch == engine.state.epoch:
+        state: Any = engine.state
+        if idist.get_rank() == 0 and state.best_metric_epoch == state.epoch:
             save_atomically(self.predictor.state_dict(), self.path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ignite.engine import Engine, Events
 from torch import nn
 
@@ -14,8 +16,9 @@ __all__ = ["EMATeacher"]
 class EMATeacher:
     r"""Ignite handler: after each iteration, :math:`\theta_T \leftarrow \beta\, \theta_T + (1 - \beta)\, \theta_S`.
 
-    The decay rises as :math:`\min(1 - 1/(t + 1), \beta)` with the number :math:`t` of updates, so that the untrained start
-    is soon forgotten. That number is the handler's state: put the handler into a checkpoint beside the teacher's weights.
+    The decay rises as :math:`\min(1 - 1/(t + 1), \beta)` with the number :math:`t` of updates, so that the untrained
+    start is soon forgotten. That number is the handler's state: put the handler into a checkpoint beside the teacher's
+    weights.
 
     Args:
         teacher: a frozen copy of the student, see :func:`~monai_spct.networks.frozen_copy`. An
@@ -65,10 +68,11 @@ class EMATeacher:
 
     def __call__(self, engine: Engine) -> None:
         """Update now, unless the engine still gathers gradients for its next step."""
+        state: Any = engine.state
         accumulation_steps = getattr(engine, "accumulation_steps", 1)
         if accumulation_steps > 1:
-            iteration = (engine.state.iteration - 1) % engine.state.epoch_length + 1
-            if iteration % accumulation_steps and iteration != engine.state.epoch_length:
+            iteration = (state.iteration - 1) % state.epoch_length + 1
+            if iteration % accumulation_steps and iteration != state.epoch_length:
                 return
         self.num_updates += 1
         ema_update(self.teacher, self.student, decay=ema_decay(self.num_updates, maximum=self.decay))

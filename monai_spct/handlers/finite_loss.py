@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ignite.engine import Engine
 from monai.engines import IterationEvents
@@ -27,11 +28,11 @@ class StopAtNonFiniteLoss:
 
     def __call__(self, engine: Engine) -> None:
         """Check the loss of this iteration."""
-        output = engine.state.output
+        output: Any = engine.state.output
         if math.isfinite(output[CommonKeys.LOSS].item()):
             return
         parts = ", ".join(f"{name} {float(value):g}" for name, value in output.items() if name.endswith("loss"))
         raise FloatingPointError(
-            f"the loss is not finite in epoch {engine.state.epoch}, iteration {engine.state.iteration}: {parts}. The last "
-            "checkpoint is kept. A lower learning rate or a look at the data of this iteration may help."
+            f"the loss is not finite in epoch {engine.state.epoch}, iteration {engine.state.iteration}: {parts}. The "
+            "last checkpoint is kept. A lower learning rate or a look at the data of this iteration may help."
         )

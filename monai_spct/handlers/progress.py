@@ -38,6 +38,7 @@ class Progress:
     On a terminal the bar moves every second; in a file it is a line every half a minute.
 
     Args:
+        description: what the bar says is going on.
         every: number of iterations between two looks at the values, each of which waits for the device.
 
     Example:
@@ -48,7 +49,8 @@ class Progress:
         >>> _ = trainer.run(range(3), max_epochs=2)
     """
 
-    def __init__(self, *, every: int = 10) -> None:
+    def __init__(self, *, description: str = "training", every: int = 10) -> None:
+        self.description = description
         self.every = every
         self.bar: tqdm[Any] | None = None
 
@@ -63,20 +65,21 @@ class Progress:
 
     def _open(self, engine: Engine) -> None:
         if self.bar is None:
+            state: Any = engine.state
             self.bar = tqdm(
-                total=engine.state.max_epochs * engine.state.epoch_length,
-                initial=engine.state.iteration,  # of a run that goes on
+                total=state.max_epochs * state.epoch_length,
+                initial=state.iteration,  # of a run that goes on
                 unit="it",
                 dynamic_ncols=True,
                 mininterval=1.0 if sys.stderr.isatty() else 30.0,
-                desc="training",
+                desc=self.description,
             )
 
     def __call__(self, engine: Engine) -> None:
         """One iteration further."""
         if self.bar is None:
             return
-        if engine.state.iteration % self.every == 0:
+        if engine.state.iteration % self.every == 0 and isinstance(engine.state.output, dict):
             values = {name: f"{float(value):.3g}" for name, value in scalars(engine.state.output).items()}
             self.bar.set_postfix({"epoch": f"{engine.state.epoch}/{engine.state.max_epochs}", **values}, refresh=False)
         self.bar.update()

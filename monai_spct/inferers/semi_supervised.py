@@ -23,8 +23,8 @@ class SemiSupervisedInferer(Inferer):
     One pass over both kinds of images gives a batch normalization the statistics of both, and costs less than two.
 
     Args:
-        teachers: frozen networks, one for each student, which run without gradient in the mode that they are in; none for
-            methods without teachers.
+        teachers: frozen networks, one for each student, which run without gradient in the mode that they are in; none
+            for methods without teachers.
         move: from images to moved images and a function that takes predictions back, for example
             :class:`~monai_spct.transforms.RandomQuarterTurn`; none leaves the images as they are.
 
@@ -48,7 +48,7 @@ class SemiSupervisedInferer(Inferer):
     def __call__(
         self, inputs: Tensor, network: Callable[..., Any], *args: Any, unlabeled: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
-        """The tensors of a :class:`~monai_spct.objectives.Step`: ``labeled``, and ``unlabeled`` and ``teacher`` where there are such.
+        """The tensors of a :class:`~monai_spct.objectives.Step`: ``labeled`` and, where there are such, the others.
 
         Args:
             inputs: labeled images, ``(B, C_in, *S)``.

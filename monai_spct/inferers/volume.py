@@ -38,11 +38,11 @@ class VolumeInferer(Inferer):
         self.batch_size = at_least("batch_size", batch_size, 1)
 
     def __call__(self, inputs: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``(B, C_in, H, W, D)`` to what the network says of each slice, ``(B, C, H, W, D)``, with the geometry of the input."""
+        """``(B, C_in, H, W, D)`` to ``(B, C, H, W, D)``, what the network says, with the geometry of the input."""
         if inputs.ndim != 5:
             raise ValueError(f"`inputs` must be volumes (B, C, H, W, D), got the shape {tuple(inputs.shape)}.")
         plain = inputs.as_tensor() if hasattr(inputs, "as_tensor") else inputs
         slices = plain.movedim(-1, 1).flatten(0, 1)
         predictions = torch.cat([network(chunk, *args, **kwargs) for chunk in slices.split(self.batch_size)])
-        volume = predictions.unflatten(0, (len(inputs), inputs.shape[-1])).movedim(1, -1)
+        volume = predictions.reshape(len(inputs), inputs.shape[-1], *predictions.shape[1:]).movedim(1, -1)
         return convert_to_dst_type(volume, inputs, dtype=volume.dtype)[0]

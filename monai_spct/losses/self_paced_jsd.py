@@ -18,8 +18,9 @@ __all__ = ["SelfPacedJSDLoss"]
 class SelfPacedJSDLoss(_Loss):
     r"""Self-paced, entropy-regularized Jensen-Shannon divergence between the predictions of K networks ("views").
 
-    At each voxel a network :math:`k` has the weight :math:`w_k = \max(1 - D_\mathrm{KL}(p^k \Vert \bar p) / \gamma, \epsilon)`
-    with :math:`\bar p` the mean prediction, and the loss is
+    At each voxel a network :math:`k` has the weight
+    :math:`w_k = \max(1 - D_\mathrm{KL}(p^k \Vert \bar p) / \gamma, \epsilon)` with :math:`\bar p` the mean prediction,
+    and the loss is
 
     .. math::
         \rho \Bigl[ \mathcal{H}\bigl(\sum_k \pi_k\, p^k\bigr) - (1 - \alpha) \sum_k \pi_k\, \mathcal{H}(p^k) \Bigr],
@@ -30,7 +31,8 @@ class SelfPacedJSDLoss(_Loss):
 
     Args:
         gamma: the learning pace :math:`\gamma`, positive. Around 0.2 at first; above
-            :func:`~monai_spct.functional.pace_upper_bound` all voxels take part, and the loss nears K times the plain divergence.
+            :func:`~monai_spct.functional.pace_upper_bound` all voxels take part, and the loss nears K times the plain
+            divergence.
         alpha: :math:`\alpha`, 0 to 1. Above 0, networks are also asked to be certain.
         eps: :math:`\epsilon`, the smallest weight, above 0 and at most 1.
         softmax: whether the input holds logits. Otherwise it holds probabilities over the class axis.
@@ -90,7 +92,8 @@ class SelfPacedJSDLoss(_Loss):
         """Loss of the K networks' predictions for the same images.
 
         Args:
-            views: ``(K, B, C, *S)``, or a sequence of K tensors ``(B, C, *S)``; logits, or probabilities if not ``softmax``.
+            views: ``(K, B, C, *S)``, or a sequence of K tensors ``(B, C, *S)``; logits, or probabilities if not
+                ``softmax``.
 
         Returns:
             A scalar, or ``(B, *S)`` with ``reduction="none"``; float32, or float64 for such input.

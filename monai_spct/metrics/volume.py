@@ -25,7 +25,7 @@ from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-__all__ = ["StructureScore", "VolumeScores", "format_table", "score_volume", "summarize", "write_scores"]
+__all__ = ["StructureScore", "VolumeScores", "case_name", "format_table", "score_volume", "summarize", "write_scores"]
 
 _pred_and_label = from_engine(["pred", "label"])
 
@@ -167,7 +167,7 @@ class VolumeScores(Metric):
                 raise ValueError("`VolumeScores` tells cases apart by `filename_or_obj`: neither item has one.")
             spacing = label.pixdim.tolist()[: label.ndim - 1]  # an affine has three axes, also of a slice
             self._by_file[file] = score_volume(
-                pred, label, structures=self.structures, spacing=spacing, case=_case_of(file)
+                pred, label, structures=self.structures, spacing=spacing, case=case_name(file)
             )
 
     def compute(self) -> float:
@@ -187,6 +187,22 @@ class VolumeScores(Metric):
         names = _distinct_names(list(by_file))
         self.rows = [replace(row, case=names[file]) for file in sorted(by_file) for row in by_file[file]]
         return float(np.mean([row.dsc for row in self.rows]))
+
+
+def case_name(file: str | os.PathLike[str]) -> str:
+    """What a case is called: the name of its image file without folder and suffix.
+
+    Args:
+        file: the image file.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> case_name("training/patient001/patient001_frame01.nii.gz")
+        'patient001_frame01'
+    """
+    return Path(Path(file).name.removesuffix(".gz")).stem
 
 
 def summarize(rows: Iterable[StructureScore]) -> dict[str, dict[str, float]]:
@@ -333,12 +349,8 @@ def _file_of(item: torch.Tensor) -> str | None:
     return str(file) if file else None
 
 
-def _case_of(file: str) -> str:
-    return Path(file).name.split(".")[0]
-
-
 def _distinct_names(files: Sequence[str]) -> dict[str, str]:
-    names = {file: _case_of(file) for file in files}
+    names = {file: case_name(file) for file in files}
     if len(set(names.values())) == len(files):
         return names
     # cases in folders of their own, like patient001/image.nii.gz

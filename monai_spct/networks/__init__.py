@@ -2,5 +2,6 @@
 
 from monai_spct.networks.enet import ENet
 from monai_spct.networks.ensemble import Ensemble, build_ensemble, frozen_copy
+from monai_spct.networks.weights import count_networks, load_weights
 
-__all__ = ["ENet", "Ensemble", "build_ensemble", "frozen_copy"]
+__all__ = ["ENet", "Ensemble", "build_ensemble", "count_networks", "frozen_copy", "load_weights"]

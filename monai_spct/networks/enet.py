@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from monai.networks.blocks.convolutions import Convolution
-from monai.networks.layers.factories import Pool
+from monai.networks.layers.factories import Norm, Pool
 from torch import Tensor, nn
 
 __all__ = ["ENet", "max_unpool"]
@@ -43,9 +43,11 @@ def max_unpool(values: Tensor, indices: Tensor, size: list[int]) -> Tensor:
 
 
 def _crop(x: Tensor, size: list[int]) -> Tensor:
-    for axis, n in enumerate(size):
-        x = x.narrow(axis + 2, 0, n)
-    return x
+    # negative padding rather than slices: the result is dense at every size, for torch.export and for users who `view`
+    surplus: list[int] = []
+    for axis in range(x.dim() - 1, 1, -1):
+        surplus += [0, size[axis - 2] - x.shape[axis]]
+    return F.pad(x, surplus)
 
 
 def _conv(
@@ -106,8 +108,7 @@ class _Initial(nn.Module):
             spatial_dims, in_channels, convolved, strides=2, kernel_size=3, bias=False, conv_only=True
         )
         self.pool = Pool["max", spatial_dims](2, ceil_mode=True)
-        norm = nn.BatchNorm2d if spatial_dims == 2 else nn.BatchNorm3d
-        self.norm = norm(features)
+        self.norm = Norm["batch", spatial_dims](features)
         self.act = nn.PReLU(features)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -168,7 +169,8 @@ class _Down(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         pooled, indices = self.pool(x)
         # One more row and column of zeros and the 2x2 convolution rounds up as the pooling does; at even sizes it never
-        # reads them. Padding by the parity instead would save nothing and lose traced networks their other sizes.
+        # reads them. Padding by the parity instead would save nothing, and torch.export would not see that the sizes of
+        # branch and shortcut agree.
         y: Tensor = self.branch(F.pad(x, [0, 1] * (x.dim() - 2)))
         y += F.pad(pooled, [0, 0] * (x.dim() - 2) + [0, self.missing])
         return self.act(y), indices
@@ -180,7 +182,6 @@ class _Up(nn.Module):
     def __init__(self, spatial_dims: int, in_channels: int, out_channels: int, dropout: float) -> None:
         super().__init__()
         inner = out_channels // 4
-        norm = nn.BatchNorm2d if spatial_dims == 2 else nn.BatchNorm3d
         self.shortcut = Convolution(
             spatial_dims, in_channels, out_channels, kernel_size=1, adn_ordering="N", norm="batch", bias=False
         )
@@ -188,7 +189,7 @@ class _Up(nn.Module):
         self.full = Convolution(
             spatial_dims, inner, inner, strides=2, kernel_size=3, bias=False, is_transposed=True, conv_only=True
         )
-        self.norm = norm(inner)
+        self.norm = Norm["batch", spatial_dims](inner)
         self.inner_act = _activation(inner, relu=True)
         self.expand = _expansion(spatial_dims, inner, out_channels, dropout)
         self.act = _activation(out_channels, relu=True)
@@ -203,20 +204,23 @@ class _Up(nn.Module):
 
 
 class ENet(nn.Module):
-    """ENet: an early downsampled, mostly residual network with few parameters (0.37 million by default).
+    """ENet: a residual network that downsamples early and has few parameters.
 
     Paszke, Chaurasia, Kim and Culurciello, *ENet: A Deep Neural Network Architecture for Real-Time Semantic
-    Segmentation*, arXiv:1606.02147, 2016, table 1 and figure 2. As there, the encoder uses PReLU and the decoder ReLU;
-    max-unpooling takes the encoder's indices; projections halve, or a transposed convolution doubles, the resolution.
-    The pair of asymmetric convolutions becomes a triple (5x1x1, 1x5x1, 1x1x5) in three dimensions.
+    Segmentation*, arXiv:1606.02147, 2016, table 1 and figure 2. As there, the encoder uses PReLU and the decoder ReLU,
+    and max-unpooling takes the encoder's indices. What the text leaves open: a bottleneck works on a quarter of its
+    output channels, and the last, full convolution is 2x2 with a bias. With the default arguments there are 362,811
+    parameters, and 0.37 million numbers with the running statistics of BatchNorm. The pair of asymmetric convolutions
+    becomes a triple (5x1x1, 1x5x1, 1x1x5) in three dimensions.
 
     Any input size works, odd ones too, and the output has exactly the input's size: each downsampling rounds up, and
     each upsampling is cropped to the size that was seen on the way down. (Padding the image itself to a multiple of
     eight would let BatchNorm average over pixels that are not there: a third of them for 17 x 23.) In training
     BatchNorm needs more than one value for each channel at an eighth of the resolution: several images, or larger ones.
 
-    The module can be scripted, traced, exported and compiled, and follows the input's memory format; in two dimensions
-    ``channels_last`` trains faster on a CPU.
+    The module can be scripted, traced, exported and compiled, for any size at once. In two dimensions the output
+    follows the memory format of the input and the weights, and ``channels_last`` trains faster. The backward pass is
+    deterministic where torch's max pooling is: on CUDA not in three dimensions.
 
     Args:
         spatial_dims: 2 for images, 3 for volumes.
@@ -257,7 +261,7 @@ class ENet(nn.Module):
         if len(dropout) != 2 or not all(0 <= p < 1 for p in dropout):
             raise ValueError(f"`dropout` must be two probabilities in [0, 1), got {dropout!r}.")
         self.spatial_dims = spatial_dims
-        early, late = dropout
+        early, late = (float(p) for p in dropout)  # a scripted dropout takes no integers
         wide, widest = 4 * features, 8 * features
 
         self.initial = _Initial(spatial_dims, in_channels, features)
@@ -272,9 +276,16 @@ class ENet(nn.Module):
         self.stage5 = nn.Sequential(_Bottleneck(spatial_dims, features, late, relu=True))
         # the only convolution with a bias: no norm follows
         self.head = Convolution(
-            spatial_dims, features, out_channels, strides=2, kernel_size=2, padding=0, is_transposed=True,
-            output_padding=0, conv_only=True,
-        )  # fmt: skip
+            spatial_dims,
+            features,
+            out_channels,
+            strides=2,
+            kernel_size=2,
+            padding=0,
+            output_padding=0,
+            is_transposed=True,
+            conv_only=True,
+        )
 
     @staticmethod
     def _context(spatial_dims: int, channels: int, dropout: float) -> nn.Sequential:

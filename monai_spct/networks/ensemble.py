@@ -45,7 +45,7 @@ class Ensemble(nn.Module):
         return torch.stack([network(image) for network in self.networks])
 
     def forward(self, image: Tensor) -> Tensor:
-        """``(B, C_in, *S)`` to logits ``(K, B, C, *S)`` in training mode, to the mean softmax ``(B, C, *S)`` in evaluation mode."""
+        """``(B, C_in, *S)`` to logits ``(K, B, C, *S)`` in training mode, else to the mean softmax ``(B, C, *S)``."""
         logits = self.logits(image)
         if self.training:
             return logits
@@ -58,8 +58,8 @@ def build_ensemble(network: Callable[[], nn.Module], *, num_views: int, seed: in
     Args:
         network: makes a network with fresh random weights.
         num_views: number of networks K.
-        seed: of the weights. The global random state is neither read nor changed, since building a data loader beside the
-            networks resets it.
+        seed: of the weights. The global random state is neither read nor changed, since building a data loader beside
+            the networks resets it.
 
     Raises:
         ValueError: when ``num_views`` is not a whole number of at least 1.

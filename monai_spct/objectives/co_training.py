@@ -14,9 +14,9 @@ __all__ = ["SelfPacedCoTraining"]
 
 
 class SelfPacedCoTraining:
-    r"""The self-paced Jensen-Shannon divergence of the students, mean over voxels and images: :math:`\mathcal{L}_\mathrm{spc}`.
+    r"""The self-paced Jensen-Shannon divergence of the students, mean over voxels and images.
 
-    It leaves three notes: ``pace``, ``selected_share`` (the share of weights above ``eps``) and ``disagreement`` (the
+    It is the paper's :math:`\mathcal{L}_\mathrm{spc}` and leaves three notes: ``pace``, ``selected_share`` (the share of weights above ``eps``) and ``disagreement`` (the
     share of voxels at which not all students give the same class).
 
     Args:

@@ -24,7 +24,9 @@ def squared_error(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 class Consistency:
-    r"""What a student says about a moved image should be what its teacher says about the original: :math:`\mathcal{L}_\mathrm{reg}`.
+    r"""What a student says about a moved image should be what its teacher says about the original.
+
+    It is the paper's :math:`\mathcal{L}_\mathrm{reg}`, but a mean over voxels and classes.
 
     Args:
         distance: of two tensors of log-probabilities ``(K, U, C, *S)``, a scalar. By default the squared error of the

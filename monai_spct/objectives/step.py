@@ -19,7 +19,8 @@ class Step:
         labeled: students' logits for the labeled images, ``(K, B, C, *S)``.
         unlabeled: students' log-probabilities for the unlabeled images, in the frame of the unmoved image,
             ``(K, U, C, *S)``; none in a supervised run.
-        teacher: teachers' log-probabilities for the same images, without gradient, ``(K, U, C, *S)``; none without teachers.
+        teacher: teachers' log-probabilities for the same images, without gradient, ``(K, U, C, *S)``; none without
+            teachers.
         notes: where a term leaves scalars that are worth logging beside its loss.
 
     Example:
@@ -38,7 +39,7 @@ class Step:
     notes: dict[str, Tensor | float] = field(default_factory=dict)
 
     def require_unlabeled(self, reader: str) -> Tensor:
-        """The students' log-probabilities for unlabeled images, or a ``ValueError`` that says who should supply them."""
+        """The students' log-probabilities for unlabeled images, or a ``ValueError`` that says who supplies them."""
         if self.unlabeled is None:
             raise ValueError(f"`{reader}` learns from unlabeled images: batches must have an entry `unlabeled`.")
         return self.unlabeled
@@ -47,7 +48,7 @@ class Step:
         """The teachers' log-probabilities, or a ``ValueError`` that says who should supply them."""
         if self.teacher is None:
             raise ValueError(
-                f"`{reader}` compares students with teachers: give `SemiSupervisedInferer` its `teachers`, and batches an "
-                "entry `unlabeled`."
+                f"`{reader}` compares students with teachers: give `SemiSupervisedInferer` its `teachers`, and batches "
+                "an entry `unlabeled`."
             )
         return self.teacher

@@ -29,8 +29,8 @@ class Supervised:
     r"""Each student's loss on the labeled images, mean over the students: :math:`\mathcal{L}_\mathrm{sup}`.
 
     Args:
-        loss: of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``, as any of MONAI's segmentation losses with ``to_onehot_y=True,
-            softmax=True``. Cross-entropy by default.
+        loss: of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``, as any of MONAI's segmentation losses with
+            ``to_onehot_y=True, softmax=True``. Cross-entropy by default.
 
     Reference:
         Wang et al., Medical Image Analysis 2021: the supervised loss.

@@ -2,5 +2,6 @@
 
 from monai_spct.transforms.check_case import CheckCased
 from monai_spct.transforms.turns import RandomQuarterTurn, turn
+from monai_spct.transforms.vote_entropy import VoteEntropyd
 
-__all__ = ["CheckCased", "RandomQuarterTurn", "turn"]
+__all__ = ["CheckCased", "RandomQuarterTurn", "VoteEntropyd", "turn"]

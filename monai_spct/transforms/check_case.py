@@ -19,12 +19,12 @@ __all__ = ["CheckCased"]
 class CheckCased(MapTransform):
     """Check a loaded image and its label, if there is one, and give both the image's geometry.
 
-    - A label of another shape than its image, or with values that are not whole numbers from 0 to ``num_classes - 1``, is a
-      ``ValueError``.
+    - A label of another shape than its image, or with values that are not whole numbers from 0 to ``num_classes - 1``,
+      is a ``ValueError``.
     - A label of the same shape whose affine differs gets the image's, with a warning: voxels correspond, whatever the
       header of the label says, and reorienting or resampling the two by different affines would misalign them.
-    - Voxels of the image that are not finite get the smallest finite value, with a warning; so does, unchanged, a constant
-      image.
+    - Voxels of the image that are not finite get the smallest finite value, with a warning; so does, unchanged, a
+      constant image.
 
     Each message names the case.
 
@@ -70,9 +70,12 @@ class CheckCased(MapTransform):
                 f"the label of {name} must hold whole numbers from 0 to {self.num_classes - 1} (`num_classes` is "
                 f"{self.num_classes}), got {wrong[:5]}."
             )
-        if hasattr(image, "affine") and hasattr(label, "affine") and not np.allclose(image.affine, label.affine, atol=1e-3):
+        if not (hasattr(image, "affine") and hasattr(label, "affine")):
+            return
+        if not np.allclose(image.affine, label.affine, atol=1e-3):
             warnings.warn(
-                f"image and label of {name} have the same shape but different affines; the image's geometry serves both.",
+                f"image and label of {name} have the same shape but different affines; "
+                "the image's geometry serves both.",
                 stacklevel=2,
             )
             label.affine = image.affine.clone()
@@ -83,7 +86,9 @@ def _finite(image: Tensor, name: str) -> Tensor:
     if not finite.all():
         count = int((~finite).sum())
         smallest = float(image[finite].min()) if finite.any() else 0.0
-        warnings.warn(f"the image of {name} has {count} voxels that are not finite; they become {smallest:g}.", stacklevel=3)
+        warnings.warn(
+            f"the image of {name} has {count} voxels that are not finite; they become {smallest:g}.", stacklevel=3
+        )
         image = torch.where(finite, image, smallest)
     if image.min() == image.max():
         warnings.warn(f"the image of {name} is constant: there is nothing to learn from it.", stacklevel=3)

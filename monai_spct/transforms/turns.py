@@ -43,8 +43,8 @@ def turn(batch: Tensor, turns: np.ndarray, *, spatial_dims: int) -> Tensor:
 class RandomQuarterTurn(Randomizable):
     """A quarter turn drawn for each image of a batch, and its undo for predictions about the moved batch.
 
-    The turns are in the plane of the first two spatial axes, the axial plane of MONAI's volumes. Images that are not square
-    in that plane are turned by half turns only, so that a batch keeps one shape.
+    The turns are in the plane of the first two spatial axes, the axial plane of MONAI's volumes. Images that are not
+    square in that plane are turned by half turns only, so that a batch keeps one shape.
 
     Args:
         seed: of the draws; ``set_random_state`` can set it later.
@@ -63,14 +63,15 @@ class RandomQuarterTurn(Randomizable):
         super().__init__()
         self.set_random_state(seed=seed)
 
-    def randomize(self, data: Tensor) -> np.ndarray:
-        """One number of turns, 0 to 3, for each image of ``(B, C, *S)``."""
+    def randomize(self, data: Tensor) -> None:
+        """Draw one number of turns, 0 to 3, for each image of ``(B, C, *S)``."""
         square = data.shape[2] == data.shape[3]
-        return self.R.randint(4, size=len(data)) if square else 2 * self.R.randint(2, size=len(data))
+        self.turns = self.R.randint(4, size=len(data)) if square else 2 * self.R.randint(2, size=len(data))
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The moved images ``(B, C, *S)`` and a function that takes predictions ``(..., B, C', *S)`` back."""
-        turns, spatial_dims = self.randomize(images), images.ndim - 2
+        self.randomize(images)
+        turns, spatial_dims = self.turns, images.ndim - 2
 
         def undo(prediction: Tensor) -> Tensor:
             return turn(prediction, -turns, spatial_dims=spatial_dims)

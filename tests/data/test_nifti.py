@@ -9,10 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from monai.data import MetaTensor
 from monai.transforms import Compose, EnsureChannelFirstd, LoadImage, LoadImaged
 
-from monai_spct.data.nifti import HeaderSpacingReader, SameGridd, save_like, true_affine
+from monai_spct.data.nifti import HeaderSpacingReader, save_like, true_affine
 
 RNG = np.random.default_rng(0)
 
@@ -305,54 +304,6 @@ def test_boolean_masks_are_written(tmp_path):
     source = write(tmp_path / "case.nii.gz", volume(), sform=LPS, pixdim=(1, 1, 1))
     save_like(volume() > 1, source, tmp_path / "mask.nii.gz")
     assert set(np.unique(nib.load(tmp_path / "mask.nii.gz").dataobj)) == {0, 1}
-
-
-def on_grid(affine, shape=(1, 8, 8, 4), name="patient007"):
-    return MetaTensor(torch.zeros(shape), affine=torch.as_tensor(affine), meta={"filename_or_obj": f"{name}.nii.gz"})
-
-
-def test_a_label_on_another_grid_is_named_before_it_is_reoriented(tmp_path):
-    """P3: reorienting image and label would flip one of them only."""
-    image = write(
-        tmp_path / "patient007.nii.gz", volume(), sform=np.diag([-1.25, -1.25, 10, 1]), pixdim=(1.25, 1.25, 10)
-    )
-    label = write(tmp_path / "patient007_gt.nii.gz", volume(), sform=np.eye(4), pixdim=(1, 1, 1))
-    chain = Compose(
-        [
-            LoadImaged(("image", "label"), reader=HeaderSpacingReader(), ensure_channel_first=True),
-            SameGridd(("image", "label")),
-        ]
-    )
-    with pytest.raises(RuntimeError) as failure:
-        chain({"image": image, "label": label})
-    assert "patient007.nii.gz and `label` of" in str(failure.value.__cause__)
-    assert "patient007_gt.nii.gz are on different grids" in str(failure.value.__cause__)
-    assert chain({"image": image, "label": image})["label"].shape == (1, 16, 16, 3)
-
-
-@pytest.mark.parametrize(
-    ("other", "shape"),
-    [
-        (np.diag([1.0, 1, 10, 1]), (1, 8, 8, 5)),
-        (np.diag([1.0, 1, 9, 1]), (1, 8, 8, 4)),
-        (np.diag([1.0, -1, 10, 1]), (1, 8, 8, 4)),
-        (np.diag([1.0, 1, 10, 1])[[1, 0, 2, 3]], (1, 8, 8, 4)),
-        (np.diag([1.0, 1, 10, 1]) + np.eye(4, k=3), (1, 8, 8, 4)),
-        (np.full((4, 4), np.nan), (1, 8, 8, 4)),
-    ],
-    ids=["size", "spacing", "flip", "axes", "origin", "nan"],
-)
-def test_grids_that_differ_in_any_way_are_refused(other, shape):
-    data = {"image": on_grid(np.diag([1.0, 1, 10, 1])), "label": on_grid(other, shape)}
-    with pytest.raises(ValueError, match="on different grids"):
-        SameGridd(("image", "label"))(data)
-
-
-def test_rounding_of_headers_channels_and_missing_labels_are_no_difference():
-    affine = np.diag([1.3671875, 1.3671875, 10, 1])
-    data = {"image": on_grid(affine, (3, 8, 8, 4)), "label": on_grid(affine.astype(np.float16).astype(float))}
-    same = SameGridd(("image", "label", "scribble"), allow_missing_keys=True)(data)
-    assert same == data
 
 
 @settings(deadline=None, max_examples=50)

@@ -22,6 +22,7 @@ from monai.transforms import AsDiscreted, Compose
 from monai_spct.metrics.volume import (
     StructureScore,
     VolumeScores,
+    case_name,
     format_table,
     score_volume,
     summarize,
@@ -264,6 +265,19 @@ def test_a_repeated_case_counts_once():
     assert [row.case for row in metric.rows] == ["patient001"] * 3 + ["patient002"] * 3
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("data/patient001_frame01.nii.gz", "patient001_frame01"),
+        ("Case00.mhd", "Case00"),
+        ("a/b.c.nii", "b.c"),
+        ("d", "d"),
+    ],
+)
+def test_a_case_is_called_like_its_file(file, name):
+    assert case_name(file) == name
+
+
 def test_cases_of_one_name_in_folders_of_their_own_are_told_apart():
     metric = VolumeScores(structures=CARDIAC)
     evaluator(["a/image", "b/image"], Shifted(0), metric).run()
@@ -309,7 +323,7 @@ def test_nothing_seen_is_not_a_score_of_zero():
 def test_labels_without_geometry_or_name_are_refused():
     plain, unnamed = torch.ones(1, 4, 4, 4), MetaTensor(torch.ones(1, 4, 4, 4))
     metric = VolumeScores(structures=["LV"])
-    with pytest.raises(ValueError, match="let them be `MetaTensor`.*, got Tensor"):
+    with pytest.raises(ValueError, match=r"let them be `MetaTensor`.*, got Tensor"):
         metric.update(([plain], [plain]))
     with pytest.raises(ValueError, match="`filename_or_obj`"):
         metric.update(([unnamed], [unnamed]))

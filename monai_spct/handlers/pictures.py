@@ -1,0 +1,281 @@
+"""Pictures of volumes with the contours of truth and prediction, and a handler that saves them."""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ignite.engine import Engine, Events
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from monai.data.meta_tensor import MetaTensor
+from monai.utils.type_conversion import convert_to_numpy
+from numpy.typing import ArrayLike, NDArray
+
+from monai_spct.metrics.volume import case_name, score_volume
+
+__all__ = ["SavePictures", "contour_picture"]
+
+# of Okabe and Ito's colors, which color-blind people tell apart, those that stand out from gray
+_COLORS = ("#56B4E9", "#E69F00", "#CC79A7", "#F0E442", "#009E73", "#D55E00", "#0072B2")
+_TRUTH_COLOR = "#FFFFFF"
+_PRED_WIDTH, _TRUTH_WIDTH = 2.0, 0.7  # where both agree, the white line runs within the colored one
+
+
+def contour_picture(
+    image: ArrayLike,
+    truth: ArrayLike | None,
+    pred: ArrayLike,
+    *,
+    structures: Mapping[int, str],
+    title: str | None = None,
+    slices: int | Sequence[int] | None = None,
+    spacing: Sequence[float] | None = None,
+    margin: float = 25.0,
+) -> Figure:
+    r"""Slices of a volume in gray, the truth as a thin white line, the prediction as a colored line per structure.
+
+    The first axis of the arrays points to the right and the second one down, so that ACDC looks as clinicians know it.
+    All panels show the same part of the plane, around the structures of the whole volume.
+
+    Args:
+        image: gray values ``(*S)`` with three axes, the last one over slices.
+        truth: class indices ``(*S)``, or None where there is no truth, as in inference.
+        pred: class indices ``(*S)``.
+        structures: names by class index; other classes are not drawn.
+        title: the first words of the heading; the DSC of each structure follows, where there is a truth.
+        slices: which slices, as indices from 0, or how many, evenly among those that show a structure; by default up to
+            6. The panels count slices from 1.
+        spacing: mm, the size of a voxel along each axis; by default voxels are cubes of 1 mm.
+        margin: mm to show around the structures; ``inf`` shows whole slices.
+
+    Returns:
+        The figure, on an Agg canvas, which needs no display; ``savefig`` writes it.
+
+    Raises:
+        ValueError: If arrays do not have three axes or differ in shape, or slices are not in the volume.
+
+    Example:
+        >>> image, pred = np.zeros((32, 32, 8)), np.zeros((32, 32, 8), int)
+        >>> pred[8:20, 8:20, 2:6] = 3
+        >>> figure = contour_picture(image, pred, pred, structures={3: "LV"}, title="patient001")
+        >>> len(figure.axes), figure.get_suptitle()
+        (4, 'patient001\nDSC  LV 1.00')
+    """
+    volume, predicted = np.asarray(convert_to_numpy(image)), np.asarray(convert_to_numpy(pred))
+    true = None if truth is None else np.asarray(convert_to_numpy(truth))
+    for name, array in (("pred", predicted), ("truth", true)):
+        if array is not None and array.shape != volume.shape:
+            raise ValueError(f"`image` and `{name}` differ in shape: {volume.shape} and {array.shape}.")
+    if volume.ndim != 3:
+        raise ValueError(f"`image` must have three axes, got shape {volume.shape}.")
+    sizes = (1.0, 1.0, 1.0) if spacing is None else tuple(float(size) for size in spacing)
+    colors = {index: _COLORS[n % len(_COLORS)] for n, index in enumerate(structures)}
+
+    seen = np.isin(predicted, list(structures)) | np.isin(0 if true is None else true, list(structures))
+    shown = _chosen(slices, seen)
+    window = _window(seen, sizes, margin)
+    low, high = np.percentile(volume[window], (0.5, 99.5))
+
+    figure, panels = _panels(len(shown), [(s.stop - s.start) * size for s, size in zip(window, sizes, strict=False)])
+    for axes, index in zip(panels, shown, strict=True):
+        left, right, top, bottom = window[0].start, window[0].stop, window[1].start, window[1].stop
+        axes.imshow(
+            volume[..., index].T,
+            cmap="gray",
+            vmin=low,
+            vmax=max(high, np.nextafter(low, np.inf)),
+            aspect=sizes[1] / sizes[0],
+            interpolation="bilinear",
+        )
+        for label, color in colors.items():
+            _outline(axes, predicted[..., index] == label, color=color, width=_PRED_WIDTH)
+        if true is not None:
+            for label in colors:
+                _outline(axes, true[..., index] == label, color=_TRUTH_COLOR, width=_TRUTH_WIDTH)
+        axes.set(xlim=(left - 0.5, right - 0.5), ylim=(bottom - 0.5, top - 0.5))
+        axes.text(
+            0.03,
+            0.97,
+            f"slice {index + 1} of {volume.shape[2]}",
+            color="white",
+            fontsize=7,
+            va="top",
+            transform=axes.transAxes,
+            path_effects=[withStroke(linewidth=1.5, foreground="black")],
+        )
+        axes.set_axis_off()
+
+    lines = [
+        Line2D([], [], color=colors[index], linewidth=_PRED_WIDTH, label=name) for index, name in structures.items()
+    ]
+    heading, key = title or "", "prediction"
+    if true is not None:
+        lines.append(Line2D([], [], color=_TRUTH_COLOR, linewidth=_TRUTH_WIDTH, label="truth"))
+        key = "prediction in color, truth in white"
+        scores = score_volume(predicted, true, structures=structures, spacing=sizes)
+        heading += "\nDSC  " + "   ".join(f"{score.structure} {score.dsc:.2f}" for score in scores)
+    figure.suptitle(heading.strip(), color="white", fontsize=9)
+    legend = figure.legend(
+        handles=lines,
+        title=key,
+        loc="outside lower center",
+        ncols=len(lines),
+        fontsize=8,
+        title_fontsize=7,
+        labelcolor="white",
+        frameon=False,
+    )
+    legend.get_title().set_color("white")
+    return figure
+
+
+class SavePictures:
+    """Saves ``<case>.png`` for the first volumes of every run of an evaluator.
+
+    Reads the evaluator's output after postprocessing and decollation: items with ``image`` ``(C, *S)``, of which the
+    first channel is drawn, ``pred`` ``(1, *S)`` and, if there is a truth, ``label`` ``(1, *S)``, the latter two class
+    indices. Voxel sizes and the name of the case come from the image.
+
+    Args:
+        folder: where to; made if need be. Pictures of an earlier run are replaced.
+        structures: names by class index.
+        max_pictures: how many volumes of a run each process draws.
+        slices: which slices, or how many; see :func:`contour_picture`.
+
+    Example:
+        >>> import tempfile
+        >>> evaluator = Engine(lambda engine, batch: batch)  # in place of a `SupervisedEvaluator` with `decollate=True`
+        >>> meta = {"filename_or_obj": "patient001.nii.gz"}
+        >>> item = MetaTensor(torch.ones(1, 16, 16, 4), affine=torch.eye(4), meta=meta)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     SavePictures(folder, structures={1: "LV"}, max_pictures=5).attach(evaluator)
+        ...     _ = evaluator.run([[{"image": item, "pred": item, "label": item}]])
+        ...     print(*os.listdir(folder))
+        patient001.png
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        structures: Mapping[int, str] | Mapping[str, str],
+        max_pictures: int = 10,
+        slices: int | Sequence[int] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.structures = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
+        self.max_pictures = max_pictures
+        self.slices = slices
+        self._files: dict[str, str] = {}  # image file by the name of its picture, in this run
+
+    def attach(self, engine: Engine) -> None:
+        """Draw after each iteration of ``engine``, and start counting with each of its runs."""
+        engine.add_event_handler(Events.STARTED, self._start)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Draw the volumes of one iteration.
+
+        Args:
+            engine: an evaluator whose output is decollated.
+
+        Raises:
+            ValueError: If the output is not a list of items with ``image`` and ``pred``.
+        """
+        output = engine.state.output
+        if not isinstance(output, list):
+            raise ValueError(
+                "`SavePictures` reads single volumes: the evaluator needs `decollate=True`, "
+                f"got {type(output).__name__}."
+            )
+        for item in output[: max(0, self.max_pictures - len(self._files))]:
+            if missing := {"image", "pred"} - set(item):
+                raise ValueError(f"`SavePictures` needs `image` and `pred` in the output, got no {sorted(missing)}.")
+            self._save(item)
+
+    def _start(self) -> None:
+        self._files = {}
+
+    def _save(self, item: Mapping[str, Any]) -> None:
+        image: torch.Tensor = item["image"]
+        label = item.get("label")  # MONAI's evaluators also say None
+        meta = image.meta if isinstance(image, MetaTensor) else {}
+        file = str(meta.get("filename_or_obj") or f"case{len(self._files) + 1:03d}")
+        name = case_name(file)
+        if self._files.get(name, file) != file:  # cases in folders of their own, like patient001/image.nii.gz
+            name = f"{Path(file).parent.name}_{name}"
+        self._files[name] = file
+        figure = contour_picture(
+            image[0],
+            None if label is None else label[0],
+            item["pred"][0],
+            structures=self.structures,
+            title=name,
+            slices=self.slices,
+            spacing=image.pixdim.tolist() if isinstance(image, MetaTensor) else None,
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = self.folder / f".{uuid.uuid4().hex}"
+        try:
+            figure.savefig(part, format="png")
+            part.replace(self.folder / f"{name}.png")
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _chosen(slices: int | Sequence[int] | None, seen: NDArray[np.bool_]) -> list[int]:
+    depth = seen.shape[2]
+    if isinstance(slices, Sequence):
+        if not slices or not all(0 <= index < depth for index in slices):
+            raise ValueError(f"`slices` must be indices from 0 to {depth - 1}, got {slices!r}.")
+        return list(slices)
+    wanted = 6 if slices is None else slices
+    if wanted < 1:
+        raise ValueError(f"`slices` must be positive, got {slices!r}.")
+    candidates = np.flatnonzero(seen.any((0, 1)))
+    if not candidates.size:
+        candidates = np.arange(depth)
+    places = np.linspace(0, len(candidates) - 1, min(wanted, len(candidates)))
+    return [int(index) for index in candidates[places.round().astype(int)]]
+
+
+def _window(seen: NDArray[np.bool_], sizes: Sequence[float], margin: float) -> tuple[slice, slice]:
+    plane = np.any(seen, axis=2)
+    window = []
+    for axis in (0, 1):
+        inside = np.flatnonzero(np.any(plane, axis=1 - axis))
+        if not inside.size or math.isinf(margin):
+            window.append(slice(0, plane.shape[axis]))
+            continue
+        border = round(margin / sizes[axis])
+        window.append(slice(max(0, inside[0] - border), min(plane.shape[axis], inside[-1] + 1 + border)))
+    return window[0], window[1]
+
+
+def _panels(count: int, millimeters: Sequence[float]) -> tuple[Figure, list[Axes]]:
+    columns = count if count <= 4 else min(6, math.ceil(count / 2))
+    rows = math.ceil(count / columns)
+    width = 2.2
+    height = width * min(2.0, max(0.5, millimeters[1] / millimeters[0]))
+    layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)
+    figure = Figure((max(columns * width, 4.0), rows * height + 0.9), dpi=150, facecolor="black", layout=layout)
+    FigureCanvasAgg(figure)
+    return figure, [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
+
+
+def _outline(axes: Axes, mask: NDArray[np.bool_], *, color: str, width: float) -> None:
+    if mask.any():
+        framed = np.pad(mask, 1).T.astype(float)  # closes the line of a structure at the border of the image
+        columns, rows = (np.arange(-1, size + 1) for size in mask.shape)
+        axes.contour(columns, rows, framed, [0.5], colors=color, linewidths=width)

@@ -1,0 +1,70 @@
+"""Predictions as NIfTI files on the grid of their images."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ignite.engine import Engine, Events
+from torch import Tensor
+
+from monai_spct.data import save_like
+from monai_spct.metrics import case_name
+
+__all__ = ["SavePredictions"]
+
+logger = logging.getLogger(__name__)
+
+
+class SavePredictions:
+    """Ignite handler for MONAI's evaluators: ``<case>.nii.gz`` for each volume, and its uncertainty map if any.
+
+    Reads the evaluator's output after postprocessing and decollation: items with ``image``, whose file gives the grid,
+    ``pred``, class indices ``(1, *S)``, and perhaps ``uncertainty``, ``(1, *S)``, which goes to
+    ``<case>_uncertainty.nii.gz``.
+
+    Args:
+        folder: where the files go.
+
+    Raises:
+        ValueError: when an image does not name its file.
+
+    Example:
+        >>> from monai_spct.handlers import SavePredictions
+        >>> SavePredictions("predictions").folder.name
+        'predictions'
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def attach(self, engine: Engine) -> None:
+        """Write after each iteration of ``engine``."""
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Write the volumes of this iteration."""
+        output: Any = engine.state.output
+        for item in output:
+            source = _source_of(item["image"])
+            name = case_name(source)
+            save_like(_array(item["pred"]), source, self.folder / f"{name}.nii.gz")
+            if "uncertainty" in item:
+                target = self.folder / f"{name}_uncertainty.nii.gz"
+                save_like(_array(item["uncertainty"]), source, target, dtype=np.float32)
+            logger.info("wrote %s", self.folder / f"{name}.nii.gz")
+
+
+def _source_of(image: Any) -> str:
+    source = getattr(image, "meta", {}).get("filename_or_obj")
+    if not source:
+        raise ValueError("`SavePredictions` needs images that name their file: load them with `LoadImaged`.")
+    return str(source)
+
+
+def _array(item: Tensor) -> np.ndarray[Any, Any]:
+    volume: np.ndarray[Any, Any] = np.asarray(item.detach().cpu())[0]
+    return volume

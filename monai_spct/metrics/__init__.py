@@ -1,0 +1,21 @@
+"""Metrics per volume and structure, in millimeters."""
+
+from monai_spct.metrics.volume import (
+    StructureScore,
+    VolumeScores,
+    case_name,
+    format_table,
+    score_volume,
+    summarize,
+    write_scores,
+)
+
+__all__ = [
+    "StructureScore",
+    "VolumeScores",
+    "case_name",
+    "format_table",
+    "score_volume",
+    "summarize",
+    "write_scores",
+]

@@ -1,0 +1,71 @@
+"""Trained weights: how many networks a file holds, and the way into a network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["count_networks", "load_weights"]
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def count_networks(path: str | os.PathLike[str], *, default: int = 2) -> int:
+    """How many networks the :class:`~monai_spct.networks.Ensemble` had whose weights are in a file.
+
+    Args:
+        path: of a ``state_dict``.
+        default: the answer where there is no such file, as before a training.
+
+    Example:
+        >>> from monai_spct.networks import count_networks
+        >>> count_networks("models/none.pt", default=2)
+        2
+    """
+    if not Path(path).is_file():
+        return default
+    return len({name.split(".")[1] for name in _read(Path(path)) if name.startswith("networks.")})
+
+
+def load_weights(network: Module, path: str | os.PathLike[str]) -> Module:
+    """The network with the weights of a file.
+
+    Args:
+        network: whose weights are replaced.
+        path: of a ``state_dict``, as a training writes it to ``models/model.pt``.
+
+    Raises:
+        FileNotFoundError: when there is no such file; says how to get one.
+        ValueError: when the file is damaged, or holds the weights of another network.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from monai_spct.networks import load_weights
+        >>> path = tempfile.mkdtemp() + "/model.pt"
+        >>> torch.save(torch.nn.Linear(2, 2).state_dict(), path)
+        >>> load_weights(torch.nn.Linear(2, 2), path)
+        Linear(in_features=2, out_features=2, bias=True)
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no trained weights at {path.absolute()}: train first, with the same `--output_dir`, or name a file by "
+            "`--ckpt_path`."
+        )
+    try:
+        network.load_state_dict(_read(path))
+    except RuntimeError as error:  # torch's list of every key that differs follows as the cause
+        raise ValueError(f"{path} holds the weights of another network than this configuration makes.") from error
+    return network
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and tensor errors of many types, none of which says what the file is
+        raise ValueError(f"{path} is not a file of weights, or is damaged: {error}") from error
+    return state

@@ -1,0 +1,178 @@
+import itertools
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from monai.transforms import RandGaussianNoised
+
+from monai_spct.data import PairedLoader, SeededBatches, SliceDataset
+
+NOISE = [RandGaussianNoised("image", prob=1.0)]
+
+
+def dataset(size: int, *, augment=None, keys=("image", "label")) -> SliceDataset:
+    """Slice ``i`` has the value ``i`` everywhere, in image and label."""
+
+    def load(case):
+        volume = torch.arange(float(size)).expand(1, 4, 4, size)
+        return {**case, "image": volume, "label": volume}
+
+    return SliceDataset([{}] if size else [], load, augment, keys=keys)
+
+
+def loader(labeled=5, unlabeled=7, *, augment=None, **settings) -> PairedLoader:
+    settings = {"labeled_batch_size": 2, "unlabeled_batch_size": 3, "iterations": 4, **settings}
+    return PairedLoader(
+        dataset(labeled, augment=augment), dataset(unlabeled, augment=augment, keys=["image"]), **settings
+    )
+
+
+def flat(batches) -> bytes:
+    """All bytes of an epoch."""
+    return b"".join(batch[key].numpy().tobytes() for batch in batches for key in sorted(batch))
+
+
+def indices(batches, key: str) -> list[int]:
+    """Which slices an epoch without augmentation shows, in their order."""
+    return [int(image[0, 0, 0]) for batch in batches for image in batch[key]]
+
+
+def test_a_batch_has_labeled_and_unlabeled_images():
+    batches = list(loader())
+    assert len(batches) == len(loader()) == 4
+    for batch in batches:
+        shapes = {key: tuple(value.shape) for key, value in batch.items()}
+        assert shapes == {"image": (2, 1, 4, 4), "label": (2, 1, 4, 4), "unlabeled": (3, 1, 4, 4)}
+        assert torch.equal(batch["image"], batch["label"].float())  # they stay together
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 40], ids=lambda size: f"{size} items")
+def test_small_datasets_recycle_evenly(size):
+    batches = list(SeededBatches(size, batch_size=4, num_batches=5, seed=0))
+    assert [len(batch) for batch in batches] == [4] * 5
+    counts = Counter(index for batch in batches for index, _ in batch)
+    assert sum(counts.values()) == 20
+    assert set(counts) <= set(range(size))
+    assert max(counts.values()) - min(counts.get(index, 0) for index in range(size)) <= 1
+
+
+def test_a_loader_shows_each_item_of_a_small_dataset_as_often():
+    batches = list(loader(1, 2, labeled_batch_size=4, unlabeled_batch_size=6, iterations=3))
+    assert Counter(indices(batches, "image")) == {0: 12}
+    assert Counter(indices(batches, "unlabeled")) == {0: 9, 1: 9}
+
+
+@pytest.mark.parametrize("unlabeled", [None, dataset(0)], ids=["none", "empty"])
+def test_without_unlabeled_data_batches_are_supervised(unlabeled):
+    batches = list(PairedLoader(dataset(3), unlabeled, labeled_batch_size=2, iterations=2))
+    assert [sorted(batch) for batch in batches] == [["image", "label"]] * 2
+
+
+def test_the_same_seed_gives_the_same_batches():
+    first = flat(loader(augment=NOISE, seed=3))
+    assert flat(loader(augment=NOISE, seed=3)) == first
+    assert flat(loader(augment=NOISE, seed=4)) != first
+
+
+def test_workers_make_the_same_bytes():
+    alone, helped = loader(augment=NOISE), loader(augment=NOISE, num_workers=2)
+    for epoch in (1, 2):
+        alone.set_epoch(epoch)
+        helped.set_epoch(epoch)
+        assert flat(alone) == flat(helped)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2], ids=lambda n: f"{n} workers")
+def test_augmentation_differs_between_items_and_epochs(num_workers):
+    one_slice = PairedLoader(
+        dataset(1, augment=NOISE), labeled_batch_size=4, iterations=3, num_workers=num_workers, seed=0
+    )
+    images = []
+    for epoch in (1, 2):
+        one_slice.set_epoch(epoch)
+        images += [image.numpy().tobytes() for batch in one_slice for image in batch["image"]]
+    assert len(set(images)) == len(images) == 24
+
+
+def test_an_epoch_does_not_depend_on_those_before_it():
+    straight = loader(augment=NOISE)
+    straight.set_epoch(3)
+    expected = flat(straight)
+    wandering = loader(augment=NOISE)
+    for epoch in (1, 2, 5):
+        wandering.set_epoch(epoch)
+        assert flat(wandering) != expected
+    next(iter(wandering))  # and one that was left in its middle
+    wandering.set_epoch(3)
+    assert flat(wandering) == expected
+    assert flat(wandering) == expected
+
+
+def test_batches_of_an_epoch_and_of_epochs_differ_in_their_order():
+    batches = loader(50, 50, labeled_batch_size=10, unlabeled_batch_size=10, iterations=5)
+    orders = []
+    for epoch in (1, 2):
+        batches.set_epoch(epoch)
+        orders.append(indices(batches, "image"))
+    assert orders[0] != orders[1]
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert sorted(orders[0]) not in orders
+
+
+def test_labeled_and_unlabeled_images_are_drawn_apart():
+    batches = list(loader(50, 50, labeled_batch_size=10, unlabeled_batch_size=10, iterations=5))
+    assert indices(batches, "image") != indices(batches, "unlabeled")
+    noisy = list(loader(1, 1, augment=NOISE, labeled_batch_size=3, unlabeled_batch_size=3))
+    for batch in noisy:
+        assert not torch.equal(batch["image"], batch["unlabeled"])
+
+
+def test_all_seeds_of_an_epoch_differ():
+    draws = itertools.chain.from_iterable(SeededBatches(3, batch_size=10, num_batches=10, seed=0))
+    assert len({seed for _, seed in draws}) == 100
+
+
+def test_iterating_leaves_the_global_random_states_alone():
+    batches = loader(augment=NOISE)
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    flat(batches)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]  # noqa: NPY002
+
+
+def test_the_global_random_states_play_no_part():
+    expected = flat(loader(augment=NOISE))
+    torch.manual_seed(9)
+    np.random.seed(9)  # noqa: NPY002
+    assert flat(loader(augment=NOISE)) == expected
+
+
+def test_no_labeled_slice_is_refused():
+    with pytest.raises(ValueError, match="`labeled` must hold at least one slice with a label, got none"):
+        PairedLoader(dataset(0), dataset(3))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("labeled_batch_size", 0),
+        ("unlabeled_batch_size", 0),
+        ("unlabeled_batch_size", 2.5),
+        ("iterations", 0),
+        ("num_workers", -1),
+        ("seed", -1),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_setting_out_of_its_range_is_refused(setting, value):
+    with pytest.raises(ValueError, match=f"`{setting}` must be a whole number of at least"):
+        loader(**{setting: value})
+
+
+@pytest.mark.parametrize("setting", ["num_items", "batch_size", "num_batches"], ids=str)
+def test_a_sampler_of_nothing_is_refused(setting):
+    settings = {"num_items": 1, "batch_size": 1, "num_batches": 1, setting: 0}
+    with pytest.raises(ValueError, match=f"`{setting}` must be a whole number of at least 1, got 0"):
+        SeededBatches(settings.pop("num_items"), **settings, seed=0)

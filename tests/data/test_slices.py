@@ -1,0 +1,135 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from monai.transforms import Compose, Lambdad, RandFlipd, RandGaussianNoised, RandRotated
+
+from monai_spct.data import SliceDataset
+
+DEPTHS = {"a": 3, "b": 1, "c": 4}
+CASES = [{"case": name} for name in DEPTHS]
+NOISE = [RandGaussianNoised("image", prob=1.0)]
+
+
+def volume_of(case: dict[str, str]) -> dict[str, torch.Tensor]:
+    """Every voxel of every case has another value."""
+    depth = DEPTHS[case["case"]]
+    start = 1000 * list(DEPTHS).index(case["case"])
+    image = start + torch.arange(6 * 5 * depth, dtype=torch.float64).reshape(1, 6, 5, depth)
+    return {"case": case["case"], "image": image, "label": (image % 4).long()}
+
+
+def test_slices_come_in_the_order_of_cases_and_of_the_last_axis():
+    slices = SliceDataset(CASES, volume_of)
+    expected = [volume_of(case)["image"][..., s] for case in CASES for s in range(DEPTHS[case["case"]])]
+    assert len(slices) == len(expected) == 8
+    for index, image in enumerate(expected):
+        assert torch.equal(slices[index]["image"].double(), image)
+        assert torch.equal(slices[index]["label"].double(), image % 4)
+
+
+def test_images_are_float32_and_labels_uint8():
+    item = SliceDataset(CASES, volume_of)[0]
+    assert {key: value.dtype for key, value in item.items()} == {"image": torch.float32, "label": torch.uint8}
+
+
+def test_only_the_keys_asked_for_are_kept():
+    assert list(SliceDataset(CASES, volume_of, keys=["image"])[0]) == ["image"]
+    without_label = SliceDataset(CASES, lambda case: {"image": volume_of(case)["image"]})
+    assert list(without_label[0]) == ["image"]
+
+
+def test_each_volume_is_prepared_once():
+    seen = []
+
+    def load(case):
+        seen.append(case["case"])
+        return volume_of(case)
+
+    slices = SliceDataset(CASES, load)
+    for _ in range(2):
+        for index in range(len(slices)):
+            slices[index]
+    assert seen == ["a", "b", "c"]
+
+
+def test_meta_tensors_and_arrays_become_plain_tensors():
+    def load(case):
+        volume = volume_of(case)
+        return {"image": MetaTensor(volume["image"]), "label": volume["label"].numpy()}
+
+    slices = SliceDataset(CASES, load, [RandRotated(["image", "label"], range_x=1.0, prob=1.0, mode="nearest")])
+    for draw in (0, (0, 1)):
+        assert {type(value) for value in slices[draw].values()} == {torch.Tensor}
+        assert slices[draw]["image"].shape == slices[draw]["label"].shape == (1, 6, 5)
+
+
+@pytest.mark.parametrize("wrap", [list, Compose], ids=["list", "Compose"])
+def test_a_draw_is_a_function_of_index_and_seed(wrap):
+    slices = SliceDataset(CASES, volume_of, wrap(NOISE))
+    first = slices[2, 11]["image"]
+    slices[5, 3], slices[2, 4]
+    assert torch.equal(slices[2, 11]["image"], first)
+    assert torch.equal(SliceDataset(CASES, volume_of, wrap(NOISE))[2, 11]["image"], first)
+    assert not torch.equal(slices[2, 12]["image"], first)
+    assert not torch.equal(slices[3, 11]["image"], first)
+
+
+def test_the_transforms_of_one_draw_do_not_share_their_numbers():
+    twice = [RandGaussianNoised("image", prob=1.0), RandGaussianNoised("image", prob=1.0)]
+    clean = SliceDataset(CASES, volume_of)[0]["image"]
+    once = SliceDataset(CASES, volume_of, twice[:1])[0, 5]["image"] - clean
+    both = SliceDataset(CASES, volume_of, twice)[0, 5]["image"] - clean
+    assert not torch.allclose(both, 2 * once, atol=1e-3)
+
+
+def test_an_index_alone_gives_the_slice_as_it_is():
+    slices = SliceDataset(CASES, volume_of, NOISE)
+    assert torch.equal(slices[4]["image"], SliceDataset(CASES, volume_of)[4]["image"])
+
+
+def test_image_and_label_move_together():
+    slices = SliceDataset(CASES, volume_of, [RandFlipd(["image", "label"], prob=0.5, spatial_axis=0)])
+    items = [slices[0, seed] for seed in range(20)]
+    assert len({item["image"][0, 0, 0].item() for item in items}) == 2
+    for item in items:
+        assert torch.equal(item["image"] % 4, item["label"].float())
+
+
+def test_augmentation_leaves_what_is_in_memory_alone():
+    slices = SliceDataset(CASES, volume_of, [*NOISE, RandFlipd(["image", "label"], prob=1.0)])
+    before = [slices[index]["image"].clone() for index in range(len(slices))]
+    for seed in range(20):
+        slices[seed % len(slices), seed]
+    assert all(torch.equal(slices[index]["image"], image) for index, image in enumerate(before))
+
+
+def test_drawing_leaves_the_global_random_states_alone():
+    slices = SliceDataset(CASES, volume_of, NOISE)
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    slices[0, 1]
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]  # noqa: NPY002
+
+
+def test_a_transform_without_chance_is_applied_too():
+    slices = SliceDataset(CASES, volume_of, [Lambdad("image", lambda image: image + 1)])
+    assert torch.equal(slices[0, 0]["image"], slices[0]["image"] + 1)
+
+
+def test_no_case_makes_no_slice():
+    assert len(SliceDataset([], volume_of)) == 0
+
+
+def test_cases_without_a_slice_are_refused():
+    with pytest.raises(ValueError, match="none of the 2 cases has a slice"):
+        SliceDataset([{}, {}], lambda case: {"image": torch.zeros(1, 6, 5, 0)})  # noqa: ARG005
+
+
+def test_the_progress_bar_has_a_name_and_is_off_without_one(capsys):
+    SliceDataset(CASES, volume_of)
+    assert capsys.readouterr().err == ""
+    SliceDataset(CASES, volume_of, progress="labeled")
+    assert "loading labeled volumes" in capsys.readouterr().err

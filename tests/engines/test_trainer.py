@@ -1,0 +1,398 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from ignite.engine import Events
+from monai.data import MetaTensor
+from monai.engines import default_prepare_batch
+from monai.handlers import LrScheduleHandler
+from monai.optimizers import WarmupCosineSchedule
+from torch import nn
+
+from monai_spct.engines import SemiSupervisedTrainer, prepare_semi_supervised_batch
+from monai_spct.handlers import EMATeacher, scalars
+from monai_spct.inferers import SemiSupervisedInferer
+from monai_spct.networks import Ensemble, build_ensemble, frozen_copy
+from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
+from monai_spct.transforms import RandomQuarterTurn
+
+CPU = torch.device("cpu")
+
+
+def small_network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1))
+
+
+def students_of(count: int = 2, network=small_network) -> Ensemble:
+    return build_ensemble(network, num_views=count, seed=0)
+
+
+def batches_of(count: int = 3, *, labeled: int = 2, unlabeled: int = 4) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        {
+            "image": torch.rand(labeled, 1, 8, 8, generator=generator),
+            "label": torch.randint(3, (labeled, 1, 8, 8), generator=generator),
+            "unlabeled": torch.rand(unlabeled, 1, 8, 8, generator=generator),
+        }
+        for _ in range(count)
+    ]
+
+
+def trainer_of(students: nn.Module, batches, *, objective=None, max_epochs=1, optimizer=None, **settings):
+    return SemiSupervisedTrainer(
+        device=CPU,
+        max_epochs=max_epochs,
+        train_data_loader=batches,
+        network=students,
+        optimizer=optimizer or torch.optim.SGD(students.parameters(), lr=0.1),
+        objective=objective or Objective(supervised=Supervised(), co_training=SelfPacedCoTraining(pace=0.2)),
+        **settings,
+    )
+
+
+def history_of(trainer, *names: str) -> list[tuple[float, ...]]:
+    """Fills while the trainer runs."""
+    history = []
+    trainer.add_event_handler(
+        Events.ITERATION_COMPLETED,
+        lambda engine: history.append(tuple(scalars(engine.state.output)[name].item() for name in names)),
+    )
+    return history
+
+
+# Against a loop without MONAI
+
+
+def plain_loop(students, teachers, batches, optimizer, *, gamma, alpha, eps, weights, beta, turns):
+    """The whole method as one would write it down; returns the losses."""
+    losses = []
+    for step, (batch, moves) in enumerate(zip(batches, turns, strict=True), start=1):
+        image, label, unlabeled = batch["image"], batch["label"][:, 0].long(), batch["unlabeled"]
+        moved = torch.stack([torch.rot90(u, k, (1, 2)) for u, k in zip(unlabeled, moves, strict=True)])
+
+        supervised, consistency, probs = 0.0, 0.0, []
+        for student, teacher in zip(students, teachers, strict=True):
+            logits = student(torch.cat([image, moved]))
+            supervised += F.cross_entropy(logits[: len(image)], label) / len(students)
+            answers = logits[len(image) :].softmax(1)
+            back = torch.stack([torch.rot90(p, -k, (1, 2)) for p, k in zip(answers, moves, strict=True)])
+            with torch.no_grad():
+                target = teacher(unlabeled).softmax(1)
+            consistency += (back - target).square().mean() / len(students)
+            probs.append(back)
+        p = torch.stack(probs)
+
+        with torch.no_grad():
+            mean = p.mean(0)
+            divergence = (p * (p / mean).log()).sum(2)
+            w = (1 - divergence / gamma).clamp(min=eps)
+            rho = w.sum(0)
+            pi = (w / rho).unsqueeze(2)
+        mix = (pi * p).sum(0)
+        entropy_of_mean = -(mix * mix.log()).sum(1)
+        mean_entropy = -(pi * p * p.log()).sum((0, 2))
+        co_training = (rho * (entropy_of_mean - (1 - alpha) * mean_entropy)).mean()
+
+        loss = supervised + weights[0] * co_training + weights[1] * consistency
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(
+            (loss.item(), supervised.item(), weights[0] * co_training.item(), weights[1] * consistency.item())
+        )
+
+        decay = min(1 - 1 / (step + 1), beta)
+        with torch.no_grad():
+            for student, teacher in zip(students, teachers, strict=True):
+                for s, t in zip(student.parameters(), teacher.parameters(), strict=True):
+                    t.copy_(decay * t + (1 - decay) * s)
+                for s, t in zip(student.buffers(), teacher.buffers(), strict=True):
+                    t.copy_(decay * t + (1 - decay) * s if s.is_floating_point() else s)
+    return losses
+
+
+@pytest.mark.parametrize("count", [2, 3], ids=lambda k: f"{k} students")
+def test_three_iterations_equal_those_of_a_plain_loop(count):
+    gamma, alpha, eps, weights, beta = 0.3, 0.01, 1e-5, (0.5, 4.0), 0.6
+    batches = batches_of(3)
+    names = ("loss", "supervised_loss", "co_training_loss", "consistency_loss")
+
+    students = students_of(count)
+    teachers = frozen_copy(students)
+    trainer = trainer_of(
+        students,
+        batches,
+        optimizer=torch.optim.RAdam(students.parameters(), lr=0.05),
+        objective=Objective(
+            supervised=Supervised(),
+            co_training=Weighted(SelfPacedCoTraining(gamma, alpha=alpha, eps=eps), weights[0]),
+            consistency=Weighted(Consistency(), weights[1]),
+        ),
+        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=5)),
+        train_handlers=[EMATeacher(teachers, students, decay=beta)],
+    )
+    history = history_of(trainer, *names)
+    trainer.run()
+
+    plain = students_of(count).train()
+    plain_teachers = frozen_copy(plain)
+    draws = np.random.RandomState(5)
+    expected = plain_loop(
+        list(plain.networks),
+        list(plain_teachers.networks),
+        batches,
+        torch.optim.RAdam(plain.parameters(), lr=0.05),
+        gamma=gamma,
+        alpha=alpha,
+        eps=eps,
+        weights=weights,
+        beta=beta,
+        turns=[draws.randint(4, size=4).tolist() for _ in batches],
+    )
+    np.testing.assert_allclose(history, expected, rtol=0, atol=1e-6)
+    for mine, theirs in ((students, plain), (teachers, plain_teachers)):
+        for name, value in theirs.state_dict().items():
+            torch.testing.assert_close(mine.state_dict()[name], value, rtol=0, atol=1e-6, msg=name)
+    moved = [
+        (new - old).abs().max() for new, old in zip(plain.parameters(), students_of(count).parameters(), strict=True)
+    ]
+    assert max(moved) > 1e-3  # so that the comparison says something
+
+
+# What comes out
+
+
+def test_the_output_has_images_losses_and_notes():
+    students = students_of(3)
+    trainer = trainer_of(students, batches_of())
+    logits = {}
+    trainer.add_event_handler(Events.ITERATION_STARTED, lambda: logits.clear())
+    students.register_forward_hook(lambda module, inputs, output: logits.update(last=output))  # noqa: ARG005
+    trainer.run()
+    output = trainer.state.output
+    shapes = {str(getattr(name, "value", name)): getattr(value, "shape", None) for name, value in output.items()}
+    scalar = torch.Size([])
+    assert shapes == {
+        "image": (2, 1, 8, 8),
+        "label": (2, 1, 8, 8),
+        "pred": (2, 3, 8, 8),
+        "loss": scalar,
+        "supervised_loss": scalar,
+        "co_training_loss": scalar,
+        "pace": None,
+        "selected_share": scalar,
+        "disagreement": scalar,
+    }
+    torch.testing.assert_close(output["pred"], logits["last"][:, :2].mean(0))
+    parts = output["supervised_loss"] + output["co_training_loss"]
+    torch.testing.assert_close(output["loss"], parts)
+    assert not output["pred"].requires_grad
+    assert not output["co_training_loss"].requires_grad
+
+
+def test_the_output_can_be_cut_into_images():
+    trainer = trainer_of(students_of(3), batches_of(labeled=2), decollate=True)
+    trainer.run()
+    assert len(trainer.state.output) == 2  # images, not networks
+    for b, one in enumerate(trainer.state.output):
+        assert torch.equal(one["image"], batches_of(labeled=2)[-1]["image"][b])
+        assert one["pred"].shape == (3, 8, 8)
+        assert one["label"].shape == (1, 8, 8)
+        assert {type(one[name]) for name in ("loss", "supervised_loss", "pace", "disagreement")} == {float}
+
+
+@pytest.mark.parametrize("decollate", [False, True], ids=["whole", "cut"])
+def test_supervised_batches_train_too(decollate):
+    students = students_of(network=lambda: nn.Conv2d(1, 3, 3, padding=1))
+    before = [p.detach().clone() for p in students.parameters()]
+    batches = [{key: batch[key] for key in ("image", "label")} for batch in batches_of()]
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn(seed=0))
+    objective = Objective(supervised=Supervised())
+    trainer_of(students, batches, objective=objective, inferer=inferer, decollate=decollate).run()
+    assert all(not torch.equal(p, old) for p, old in zip(students.parameters(), before, strict=True))
+
+
+def test_supervised_batches_are_not_enough_for_co_training():
+    batches = [{key: batch[key] for key in ("image", "label")} for batch in batches_of()]
+    with pytest.raises(ValueError, match="batches must have an entry `unlabeled`"):
+        trainer_of(students_of(), batches).run()
+
+
+def test_consistency_without_teachers_says_who_should_supply_them():
+    with pytest.raises(ValueError, match="give `SemiSupervisedInferer` its `teachers`"):
+        trainer_of(students_of(), batches_of(), objective=Objective(consistency=Consistency())).run()
+
+
+def test_meta_tensors_reach_the_networks_as_plain_tensors():
+    students = students_of()
+    types = set()
+    students.register_forward_pre_hook(lambda module, inputs: types.add(type(inputs[0])))  # noqa: ARG005
+    meta = [{key: MetaTensor(value) for key, value in batch.items()} for batch in batches_of()]
+    trainer = trainer_of(students, meta)
+    history = history_of(trainer, "loss")
+    trainer.run()
+    assert types == {torch.Tensor}
+    plain = trainer_of(students_of(), batches_of())
+    expected = history_of(plain, "loss")
+    plain.run()
+    assert history == expected
+
+
+def test_a_batch_is_put_on_its_device_in_its_type():
+    batch = batches_of()[0]
+    image, label, args, kwargs = prepare_semi_supervised_batch(batch, "meta", dtype=torch.float64)
+    assert args == ()
+    assert list(kwargs) == ["unlabeled"]
+    for value in (image, label, kwargs["unlabeled"]):
+        assert value.device.type == "meta"
+        assert value.dtype == torch.float64
+    assert prepare_semi_supervised_batch({"image": batch["image"], "label": batch["label"]})[3] == {}
+
+
+def test_another_way_to_prepare_batches_may_be_given():
+    trainer = trainer_of(
+        students_of(), batches_of(), objective=Objective(supervised=Supervised()), prepare_batch=default_prepare_batch
+    )
+    trainer.run()
+    assert trainer.state.iteration == 3
+
+
+# When
+
+
+def test_progress_is_the_share_of_epochs_that_are_complete():
+    seen = []
+
+    def weight(progress: float) -> float:
+        seen.append(progress)
+        return 1.0
+
+    trainer_of(
+        students_of(), batches_of(2), objective=Objective(term=Weighted(Supervised(), weight)), max_epochs=4
+    ).run()
+    assert seen == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+
+
+def test_the_loader_is_told_each_epoch_before_it_is_read():
+    told = []
+
+    class Loader(list):
+        def set_epoch(self, epoch: int) -> None:
+            told.append(f"epoch {epoch}")
+
+        def __iter__(self):
+            told.append("read")
+            return super().__iter__()
+
+    trainer_of(students_of(), Loader(batches_of()), max_epochs=3).run()
+    assert told == ["epoch 1", "read", "epoch 2", "read", "epoch 3", "read"]
+
+
+def test_gradients_may_be_gathered_over_batches():
+    def networks():
+        return students_of(network=lambda: nn.Conv2d(1, 3, 3, padding=1))
+
+    batches = batches_of(4)
+    students = networks()
+    trainer_of(
+        students, batches, objective=Objective(supervised=Supervised()), accumulation_steps=2, max_epochs=1
+    ).run()
+
+    plain = networks().train()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for pair in (batches[:2], batches[2:]):
+        optimizer.zero_grad()
+        losses = [
+            F.cross_entropy(logits, batch["label"][:, 0]) for batch in pair for logits in plain(batch["image"])
+        ]  # fmt: skip
+        torch.stack(losses).mean().backward()
+        optimizer.step()
+    for mine, theirs in zip(students.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
+
+
+def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero():
+    peak, iterations, warmup = 0.03, 60, 6
+    students = students_of(network=lambda: nn.Conv2d(1, 3, 1))
+    optimizer = torch.optim.RAdam(students.parameters(), lr=peak)
+    schedule = WarmupCosineSchedule(
+        optimizer, warmup_steps=warmup, t_total=iterations, warmup_multiplier=1 / 300
+    )  # fmt: skip
+    trainer = trainer_of(
+        students,
+        batches_of(6),
+        optimizer=optimizer,
+        max_epochs=10,
+        train_handlers=[LrScheduleHandler(schedule, print_lr=False, epoch_level=False)],
+    )
+    rates = []  # with which the weights are changed
+    trainer.add_event_handler(Events.ITERATION_STARTED, lambda: rates.append(optimizer.param_groups[0]["lr"]))
+    trainer.run()
+    assert len(rates) == iterations
+    assert rates[0] == pytest.approx(peak / 300)
+    top = rates.index(max(rates))
+    assert top == warmup
+    assert rates[top] == pytest.approx(peak)
+    assert all(a < b for a, b in pairwise(rates[: top + 1]))
+    assert all(a > b for a, b in pairwise(rates[top:]))
+    assert max(abs(a - b) for a, b in pairwise(rates)) <= 1.0001 * peak / warmup  # no jump at the joint
+    assert abs(rates[top] - rates[top + 1]) < 0.01 * peak
+    assert 0 < rates[-1] < 0.005 * peak
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-9)
+
+
+# What it is for
+
+
+def disagreement_after_training(weight: float) -> tuple[float, float]:
+    """On the unlabeled images, before and after."""
+    students = students_of(network=lambda: nn.Conv2d(1, 3, 5, padding=2))
+    batches = batches_of(5, unlabeled=4)
+    unlabeled = torch.cat([batch["unlabeled"] for batch in batches])
+
+    def disagreement() -> float:
+        one, other = students.logits(unlabeled).argmax(2)
+        return (one != other).float().mean().item()
+
+    objective = Objective(supervised=Supervised(), co_training=Weighted(SelfPacedCoTraining(pace=17.0), weight))
+    optimizer = torch.optim.Adam(students.parameters(), lr=0.01)
+    before = disagreement()
+    trainer_of(students, batches, objective=objective, optimizer=optimizer, max_epochs=20).run()
+    return before, disagreement()
+
+
+def test_co_training_makes_students_agree_on_unlabeled_images():
+    before, after = disagreement_after_training(weight=2.0)
+    _, without = disagreement_after_training(weight=0.0)
+    assert after < 0.5 * before
+    assert after < 0.5 * without
+
+
+def test_a_network_learns_what_its_labels_say():
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(4, 1, 8, 8, generator=generator)
+    batch = {"image": image, "label": (image > 0.5).long(), "unlabeled": torch.rand(4, 1, 8, 8, generator=generator)}
+    students = students_of(network=lambda: nn.Sequential(nn.Conv2d(1, 8, 1), nn.ReLU(), nn.Conv2d(8, 2, 1)))
+    teachers = frozen_copy(students)
+    trainer = trainer_of(
+        students,
+        [batch] * 10,
+        max_epochs=15,
+        objective=Objective(
+            supervised=Supervised(), co_training=SelfPacedCoTraining(pace=0.2), consistency=Consistency()
+        ),
+        optimizer=torch.optim.Adam(students.parameters(), lr=0.03),
+        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=0)),
+        train_handlers=[EMATeacher(teachers, students)],
+    )
+    history = history_of(trainer, "supervised_loss")
+    trainer.run()
+    assert history[0][0] > math.log(2) / 2
+    assert history[-1][0] < 0.2
+    other = torch.rand(4, 1, 8, 8, generator=generator)
+    accuracy = (teachers(other).argmax(1) == (other[:, 0] > 0.5)).float().mean()
+    assert accuracy > 0.9

@@ -1,0 +1,133 @@
+import math
+
+import pytest
+import torch
+from ignite.engine import Events
+from monai.engines import SupervisedTrainer
+from torch import nn
+
+from monai_spct.engines import SemiSupervisedTrainer
+from monai_spct.handlers import EMATeacher, Progress, SaveCheckpoints, StopAtNonFiniteLoss
+from monai_spct.inferers import SemiSupervisedInferer
+from monai_spct.networks import build_ensemble, frozen_copy
+from monai_spct.objectives import Consistency, Objective, Supervised
+
+pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad:UserWarning")
+
+
+def students_and_trainer(batches, *, max_epochs=3, handlers=(), loss=None, teachers=False):
+    students = build_ensemble(lambda: nn.Conv2d(1, 2, 3, padding=1), num_views=2, seed=0)
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students)) if teachers else None
+    terms = {"supervised": Supervised(loss) if loss else Supervised()}
+    trainer = SemiSupervisedTrainer(
+        device="cpu",
+        max_epochs=max_epochs,
+        train_data_loader=batches,
+        network=students,
+        optimizer=torch.optim.Adam(students.parameters(), lr=0.01),
+        objective=Objective(**terms, **({"consistency": Consistency()} if teachers else {})),
+        inferer=inferer,
+        train_handlers=list(handlers),
+    )
+    return students, trainer
+
+
+def batch(value: float = 0.5) -> dict[str, torch.Tensor]:
+    return {
+        "image": torch.rand(2, 1, 6, 6),
+        "label": torch.ones(2, 1, 6, 6),
+        "unlabeled": torch.full((3, 1, 6, 6), value),
+    }
+
+
+class Batches(list):
+    """Batches of which one, in the second epoch, is spoiled."""
+
+    def __init__(self, batches, *, spoiled: int) -> None:
+        super().__init__(batches)
+        self.spoiled, self.epoch = spoiled, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self):
+        for i, one in enumerate(super().__iter__()):
+            yield {**one, "image": one["image"] * math.nan} if (self.epoch, i) == (2, self.spoiled) else one
+
+
+def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def test_the_run_stops_before_the_weights_change():
+    students, trainer = students_and_trainer(Batches([batch() for _ in range(4)], spoiled=2))
+    good = {}
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: good.update(state_of(students)))
+    with pytest.raises(FloatingPointError, match="the loss is not finite in epoch 2, iteration 7: "):
+        trainer.run()
+    assert (trainer.state.epoch, trainer.state.iteration) == (2, 7)
+    for name, value in students.state_dict().items():
+        assert value.isfinite().all()
+        assert torch.equal(value, good[name])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_the_message_names_the_parts_of_the_loss(value):
+    _, trainer = students_and_trainer([batch()], loss=lambda logits, label: logits.mean() * 0 + value, teachers=True)  # noqa: ARG005
+    with pytest.raises(FloatingPointError, match="epoch 1, iteration 1") as e:
+        trainer.run()
+    assert f"supervised_loss {value:g}" in str(e.value)
+    assert "consistency_loss 0" in str(e.value)  # so that one sees which part it is
+    assert "loss " + f"{value:g}" in str(e.value)
+
+
+def test_a_finite_loss_however_large_goes_on():
+    _, trainer = students_and_trainer([batch()], loss=lambda logits, label: logits.square().mean() + 1e30)  # noqa: ARG005
+    trainer.run()
+    assert trainer.state.epoch == 3
+
+
+def test_the_files_are_those_of_the_last_good_epoch(tmp_path):
+    batches = Batches([batch() for _ in range(3)], spoiled=1)
+    students, trainer = students_and_trainer(batches, handlers=[Progress()])
+    SaveCheckpoints(tmp_path, students, {"network": students}).attach(trainer)
+    first = {}
+    trainer.add_event_handler(Events.EPOCH_COMPLETED(once=1), lambda: first.update(state_of(students)))
+    with pytest.raises(FloatingPointError, match="epoch 2, iteration 5"):
+        trainer.run()
+    last = torch.load(tmp_path / "last.pt", weights_only=True)
+    assert (last["run"]["epoch"], last["run"]["iteration"]) == (1, 3)
+    model = torch.load(tmp_path / "model.pt", weights_only=True)
+    for name, value in first.items():
+        assert torch.equal(last["network"][name], value)
+        assert torch.equal(model[name], value)
+    assert any(not torch.equal(value, first[name]) for name, value in students.state_dict().items())
+
+
+def test_teachers_keep_their_last_good_weights():
+    batches = Batches([batch() for _ in range(3)], spoiled=0)
+    students, trainer = students_and_trainer(batches)
+    teachers = frozen_copy(students)
+    handler = EMATeacher(teachers, students)
+    handler.attach(trainer)
+    with pytest.raises(FloatingPointError, match="epoch 2, iteration 4"):
+        trainer.run()
+    assert handler.num_updates == 3
+    assert all(value.isfinite().all() for value in teachers.state_dict().values())
+
+
+def test_any_trainer_of_monai_will_do():
+    network = nn.Linear(2, 2)
+    before = state_of(network)
+    trainer = SupervisedTrainer(
+        device=torch.device("cpu"),
+        max_epochs=1,
+        train_data_loader=[{"image": torch.full((2, 2), math.nan), "label": torch.zeros(2, 2)}],
+        network=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
+        loss_function=nn.MSELoss(),
+        train_handlers=[StopAtNonFiniteLoss()],
+    )
+    with pytest.raises(FloatingPointError, match="epoch 1, iteration 1: loss nan"):
+        trainer.run()
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

@@ -1,0 +1,249 @@
+"""Pictures show what they claim: the right slices, lines where structures are, and one file per case."""
+
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Engine
+from matplotlib import pyplot
+from matplotlib.colors import to_hex
+from matplotlib.image import imread
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.engines import SupervisedEvaluator
+from monai.transforms import AsDiscreted
+
+from monai_spct.handlers.pictures import SavePictures, contour_picture
+
+CARDIAC = {1: "RV", 2: "Myo", 3: "LV"}
+COLORS = {1: "#56b4e9", 2: "#e69f00", 3: "#cc79a7"}
+WHITE = "#ffffff"
+
+
+def heart(shape=(40, 30, 8), slices=slice(1, 7), classes=(1, 2, 3)):
+    truth = np.zeros(shape, np.int64)
+    for index in classes:
+        truth[8 * index : 8 * index + 6, 10:20, slices] = index
+    return truth
+
+
+def lines(axes):
+    """Colors of the contours of a panel, from matplotlib's own records."""
+    return {to_hex(contour.get_edgecolor()[0]) for contour in axes.collections}
+
+
+def has_pixels(figure, axes, color):
+    """Whether a color was really painted inside a panel."""
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
+    box = axes.get_window_extent()
+    height = len(pixels)
+    panel = pixels[height - round(box.y1) : height - round(box.y0), round(box.x0) : round(box.x1)]
+    wanted = np.array([int(color[n : n + 2], 16) for n in (1, 3, 5)])
+    return bool((np.abs(panel - wanted).max(-1) < 12).any())
+
+
+def gray(shape=(40, 30, 8)):
+    return np.random.default_rng(0).integers(0, 100, shape)
+
+
+@pytest.mark.parametrize("predicted", [(), (1,), (2, 3), (1, 2, 3)], ids=str)
+def test_a_color_is_there_exactly_when_its_structure_is_predicted(predicted):
+    truth = np.roll(heart(), 4, axis=1)
+    figure = contour_picture(np.full((40, 30, 8), 50), truth, heart(classes=predicted), structures=CARDIAC, slices=[3])
+    (axes,) = figure.axes
+    assert lines(axes) == {WHITE, *(COLORS[index] for index in predicted)}
+    for index, color in COLORS.items():
+        assert has_pixels(figure, axes, color) == (index in predicted)
+
+
+def test_without_truth_there_is_no_white_line_no_score_and_no_key_for_it():
+    figure = contour_picture(gray(), None, heart(), structures=CARDIAC, title="patient001", slices=[3])
+    assert lines(figure.axes[0]) == set(COLORS.values())
+    assert figure.get_suptitle() == "patient001"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RV", "Myo", "LV"]
+
+
+def test_the_heading_and_the_key_name_case_structures_and_scores():
+    pred = heart()
+    pred[pred == 3] = 0
+    pred[8:14, 10:15] = 0
+    figure = contour_picture(gray(), heart(), pred, structures=CARDIAC, title="patient001")
+    assert figure.get_suptitle() == "patient001\nDSC  RV 0.67   Myo 1.00   LV 0.00"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["RV", "Myo", "LV", "truth"]
+
+
+@pytest.mark.parametrize(
+    ("slices", "shown"),
+    [
+        (None, [1, 2, 3, 4, 5, 6]),
+        (3, [1, 3, 6]),
+        (1, [1]),
+        (99, [1, 2, 3, 4, 5, 6]),
+        ([7, 0], [7, 0]),
+        (range(8), range(8)),
+    ],
+    ids=str,
+)
+def test_panels_are_the_slices_asked_for_or_those_with_a_structure(slices, shown):
+    figure = contour_picture(gray(), heart(), heart(slices=slice(2, 4)), structures=CARDIAC, slices=slices)
+    assert [axes.texts[0].get_text() for axes in figure.axes] == [f"slice {index + 1} of 8" for index in shown]
+    for axes, index in zip(figure.axes, shown, strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), gray()[..., index].T)
+
+
+@pytest.mark.parametrize("depth", [1, 8])
+def test_an_empty_volume_is_drawn_from_end_to_end(depth):
+    shape = (40, 30, depth)
+    figure = contour_picture(gray(shape), np.zeros(shape), np.zeros(shape), structures=CARDIAC)
+    assert len(figure.axes) == min(6, depth)
+    assert figure.axes[-1].texts[0].get_text() == f"slice {depth} of {depth}"
+    assert all(not lines(axes) for axes in figure.axes)
+    assert figure.axes[0].get_xlim() == (-0.5, 39.5)
+
+
+def test_the_first_axis_points_right_and_the_second_down_in_true_proportion():
+    pred = np.zeros((40, 30, 2), int)
+    pred[30:34, 2:6] = 3
+    figure = contour_picture(
+        gray(pred.shape), None, pred, structures=CARDIAC, spacing=(1, 2, 10), margin=np.inf, slices=[0]
+    )
+    (axes,) = figure.axes
+    figure.canvas.draw()
+    outline = axes.collections[0].get_paths()[0].vertices
+    assert outline.min(0) == pytest.approx((29.5, 1.5))
+    assert outline.max(0) == pytest.approx((33.5, 5.5))
+    right, down = axes.transData.transform((10, 0)), axes.transData.transform((0, 10))
+    origin = axes.transData.transform((0, 0))
+    assert right[0] > origin[0]
+    assert down[1] < origin[1]  # display coordinates grow upward
+    assert (origin[1] - down[1]) / (right[0] - origin[0]) == pytest.approx(2)
+
+
+def test_panels_show_the_surroundings_of_the_structures_in_millimeters():
+    pred = np.zeros((100, 100, 3), int)
+    pred[40:50, 60:64] = 1
+    figure = contour_picture(gray(pred.shape), None, pred, structures=CARDIAC, spacing=(2, 1, 10), margin=20)
+    assert figure.axes[0].get_xlim() == (29.5, 59.5)
+    assert figure.axes[0].get_ylim() == (83.5, 39.5)
+
+
+def test_a_structure_at_the_border_has_a_closed_line():
+    everywhere = np.ones((12, 9, 1), int)
+    (axes,) = contour_picture(gray((12, 9, 1)), None, everywhere, structures=CARDIAC).axes
+    outline = axes.collections[0].get_paths()[0].vertices
+    assert outline[0] == pytest.approx(outline[-1])
+    assert outline.max(0) == pytest.approx((11.5, 8.5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pred": heart((40, 30, 7))}, r"`image` and `pred` differ in shape: \(40, 30, 8\) and \(40, 30, 7\)"),
+        ({"truth": heart((40, 31, 8))}, r"`image` and `truth` differ in shape"),
+        ({"image": gray()[0], "pred": heart()[0], "truth": None}, r"must have three axes, got shape \(30, 8\)"),
+        ({"slices": [8]}, r"`slices` must be indices from 0 to 7, got \[8\]"),
+        ({"slices": []}, r"`slices` must be indices"),
+        ({"slices": 0}, r"`slices` must be positive, got 0"),
+    ],
+    ids=["pred", "truth", "axes", "outside", "none", "zero"],
+)
+def test_what_cannot_be_drawn_is_said(changes, message):
+    arguments = {"image": gray(), "truth": heart(), "pred": heart(), "slices": None, **changes}
+    things = [arguments.pop(name) for name in ("image", "truth", "pred")]
+    with pytest.raises(ValueError, match=message):
+        contour_picture(*things, structures=CARDIAC, **arguments)
+
+
+def test_drawing_leaves_no_figure_open():
+    contour_picture(gray(), heart(), heart(), structures=CARDIAC).canvas.draw()
+    assert pyplot.get_fignums() == []
+
+
+# the handler
+
+
+class Perfect(torch.nn.Module):
+    def forward(self, image):
+        return torch.nn.functional.one_hot(image[:, 0].long(), 4).movedim(-1, 1).float()
+
+
+def evaluator(handler, files, *, decollate=True, batch_size=1, labeled=True):
+    affine = torch.diag(torch.tensor([-1.25, -1.25, 10, 1]))
+    items = [
+        {
+            key: MetaTensor(heart()[None], affine=affine, meta={"filename_or_obj": f"data/{file}"})
+            for key in (("image", "label") if labeled else ("image",))
+        }
+        for file in files
+    ]
+    run = SupervisedEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=DataLoader(Dataset(items), batch_size=batch_size),
+        network=Perfect(),
+        postprocessing=AsDiscreted("pred", argmax=True) if decollate else None,
+        decollate=decollate,
+        val_handlers=[handler],
+    )
+    if not labeled:
+        run.prepare_batch = lambda batch, *_, **__: (batch["image"], None)
+    return run
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+FILES = ["patient001_frame01.nii.gz", "patient001_frame12.nii.gz", "patient002_frame01.nii.gz"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+@pytest.mark.parametrize("most", [0, 2, 10])
+def test_every_case_gets_a_picture_up_to_the_maximum(tmp_path, batch_size, most):
+    folder = tmp_path / "pictures"
+    evaluator(SavePictures(folder, structures=CARDIAC, max_pictures=most, slices=1), FILES, batch_size=batch_size).run()
+    assert (names(folder) if folder.exists() else []) == [f"{file[:18]}.png" for file in FILES[:most]]
+
+
+def test_a_saved_picture_can_be_seen_and_shows_all_structures(tmp_path):
+    evaluator(SavePictures(tmp_path, structures={"1": "RV", "2": "Myo", "3": "LV"}), FILES[:1]).run()
+    picture = imread(tmp_path / "patient001_frame01.png")
+    assert min(picture.shape[:2]) > 300
+    panels = picture[: int(0.8 * len(picture)), :, :3]  # above the key, which has all colors
+    for color in COLORS.values():
+        wanted = np.array([int(color[n : n + 2], 16) for n in (1, 3, 5)]) / 255
+        assert (np.abs(panels - wanted).max(-1) < 0.05).any()
+
+
+def test_the_next_run_draws_its_own_pictures(tmp_path):
+    run = evaluator(SavePictures(tmp_path, structures=CARDIAC, max_pictures=1, slices=1), FILES)
+    run.run()
+    (tmp_path / "patient001_frame01.png").unlink()
+    run.run()
+    assert names(tmp_path) == ["patient001_frame01.png"]
+
+
+def test_cases_without_a_label_are_drawn(tmp_path):
+    evaluator(SavePictures(tmp_path, structures=CARDIAC, slices=1), FILES[:1], labeled=False).run()
+    assert names(tmp_path) == ["patient001_frame01.png"]
+
+
+def test_cases_of_one_name_do_not_replace_each_other(tmp_path):
+    evaluator(SavePictures(tmp_path, structures=CARDIAC, slices=1), ["a/image.nii.gz", "b/image.nii.gz"]).run()
+    assert names(tmp_path) == ["b_image.png", "image.png"]
+
+
+def test_plain_tensors_are_numbered(tmp_path):
+    item = {"image": torch.ones(1, 8, 8, 2), "pred": torch.ones(1, 8, 8, 2)}
+    engine = Engine(lambda _, batch: batch)
+    SavePictures(tmp_path, structures=CARDIAC).attach(engine)
+    engine.run([[item, item], [item]])
+    assert names(tmp_path) == ["case001.png", "case002.png", "case003.png"]
+
+
+def test_an_engine_that_gives_no_single_volumes_is_told_so(tmp_path):
+    handler = SavePictures(tmp_path, structures=CARDIAC)
+    with pytest.raises(ValueError, match="needs `decollate=True`, got dict"):
+        evaluator(handler, FILES, decollate=False).run()
+    engine = Engine(lambda _, batch: batch)
+    handler.attach(engine)
+    with pytest.raises(ValueError, match=r"got no \['pred'\]"):
+        engine.run([[{"image": torch.ones(1, 8, 8, 2)}]])

@@ -1,0 +1,154 @@
+import pytest
+import torch
+from torch import nn
+
+from monai_spct.inferers import SemiSupervisedInferer
+from monai_spct.networks import ENet, Ensemble, build_ensemble, frozen_copy
+from monai_spct.transforms import RandomQuarterTurn
+
+
+class Lamp(nn.Module):
+    """A network that says another thing at each position: 1x1 convolution of the image times a fixed ramp."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        height, width = image.shape[2:]
+        ramp = torch.arange(height * width, dtype=image.dtype).reshape(height, width) / (height * width)
+        return self.conv(image * ramp)
+
+
+def with_norm() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Dropout2d(0.5))
+
+
+def students_of(network, count: int = 2) -> Ensemble:
+    return build_ensemble(network, num_views=count, seed=0).train()
+
+
+LABELED, UNLABELED = torch.rand(14, 1, 6, 6, generator=torch.Generator().manual_seed(0)).split([2, 12])
+
+
+def test_a_student_without_regard_to_position_says_the_same_moved_or_not():
+    students = students_of(lambda: nn.Conv2d(1, 3, 1))
+    still = SemiSupervisedInferer()(LABELED, students, unlabeled=UNLABELED)
+    moved = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
+    torch.testing.assert_close(moved["unlabeled"], still["unlabeled"])
+    torch.testing.assert_close(moved["labeled"], still["labeled"])
+
+
+def test_a_student_sees_the_moved_image_and_answers_in_the_frame_of_the_unmoved_one():
+    students = students_of(Lamp)
+    inferer = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))
+    predictions = inferer(LABELED, students, unlabeled=UNLABELED)["unlabeled"]
+    turns = RandomQuarterTurn(seed=0).randomize(UNLABELED)
+    assert set(turns.tolist()) == {0, 1, 2, 3}
+    for k, student in enumerate(students.networks):
+        for u, turn in enumerate(turns.tolist()):
+            moved = torch.rot90(UNLABELED[u : u + 1], turn, (2, 3))
+            there_and_back = torch.rot90(student(moved), -turn, (2, 3)).log_softmax(1)[0]
+            torch.testing.assert_close(predictions[k, u], there_and_back)
+            not_moved = student(UNLABELED[u : u + 1]).log_softmax(1)[0]
+            assert torch.allclose(predictions[k, u], not_moved, atol=1e-3) == (turn == 0)
+
+
+def test_labeled_images_do_not_move():
+    students = students_of(Lamp)
+    moved = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
+    torch.testing.assert_close(moved["labeled"], students(LABELED))
+
+
+def test_teachers_see_the_unmoved_image():
+    students = students_of(Lamp)
+    teachers = frozen_copy(students_of(Lamp, 2))
+    inferer = SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=0))
+    predictions = inferer(LABELED, students, unlabeled=UNLABELED)
+    expected = torch.stack([teacher(UNLABELED) for teacher in teachers.networks]).log_softmax(2)
+    torch.testing.assert_close(predictions["teacher"], expected)
+    assert not torch.allclose(predictions["teacher"], predictions["unlabeled"], atol=1e-2)
+
+
+def test_teachers_learn_nothing_and_stay_as_they_are():
+    students = students_of(with_norm)
+    teachers = frozen_copy(students)
+    # even a teacher that could have a gradient gets none
+    teachers.requires_grad_(True)
+    before = {name: value.clone() for name, value in teachers.state_dict().items()}
+    inferer = SemiSupervisedInferer(teachers=teachers)
+    first, second = (inferer(LABELED, students, unlabeled=UNLABELED) for _ in range(2))
+    assert not first["teacher"].requires_grad
+    assert first["unlabeled"].requires_grad
+    assert torch.equal(first["teacher"], second["teacher"])  # no dropout, no batch statistics
+    assert not torch.equal(first["unlabeled"], second["unlabeled"])
+    assert not any(module.training for module in teachers.modules())
+    for name, value in teachers.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=lambda k: f"{k} students")
+def test_each_network_runs_once_in_an_iteration(count):
+    students = students_of(with_norm, count)
+    teachers = frozen_copy(students)
+    calls = []
+    for who, ensemble in (("student", students), ("teacher", teachers)):
+        for k, network in enumerate(ensemble.networks):
+            network.register_forward_hook(
+                lambda module, inputs, output, name=f"{who} {k}": calls.append((name, len(inputs[0])))  # noqa: ARG005
+            )
+    SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
+    expected = [(f"student {k}", 14) for k in range(count)] + [(f"teacher {k}", 12) for k in range(count)]
+    assert calls == expected
+
+
+def test_students_have_the_batch_statistics_of_both_kinds_of_images():
+    students = students_of(lambda: nn.BatchNorm2d(1, affine=False, momentum=1.0), 1)
+    SemiSupervisedInferer()(LABELED, students, unlabeled=UNLABELED)
+    expected = torch.cat([LABELED, UNLABELED]).mean()
+    torch.testing.assert_close(students.networks[0].running_mean[0], expected)
+
+
+def test_predictions_are_logits_for_labeled_and_log_probabilities_for_unlabeled_images():
+    students = students_of(ENet, 2)
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn(seed=0))
+    predictions = inferer(torch.rand(2, 1, 32, 32), students, unlabeled=torch.rand(3, 1, 32, 32))
+    assert {name: tuple(value.shape) for name, value in predictions.items()} == {
+        "labeled": (2, 2, 4, 32, 32),
+        "unlabeled": (2, 3, 4, 32, 32),
+        "teacher": (2, 3, 4, 32, 32),
+    }
+    for name in ("unlabeled", "teacher"):
+        torch.testing.assert_close(predictions[name].exp().sum(2), torch.ones(2, 3, 32, 32))
+    assert not torch.allclose(predictions["labeled"].exp().sum(2), torch.ones(2, 2, 32, 32), atol=0.1)
+
+
+def test_volumes_work_as_images_do():
+    students = students_of(lambda: nn.Conv3d(1, 3, 1))
+    labeled, unlabeled = torch.rand(1, 1, 6, 6, 3), torch.rand(5, 1, 6, 6, 3)
+    still = SemiSupervisedInferer()(labeled, students, unlabeled=unlabeled)
+    moved = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))(labeled, students, unlabeled=unlabeled)
+    torch.testing.assert_close(moved["unlabeled"], still["unlabeled"])
+
+
+def test_half_precision_logits_become_float32_log_probabilities():
+    students = students_of(lambda: nn.Conv2d(1, 3, 1), 2).bfloat16()
+    predictions = SemiSupervisedInferer(teachers=frozen_copy(students))(
+        LABELED.bfloat16(), students, unlabeled=UNLABELED.bfloat16()
+    )
+    assert predictions["unlabeled"].dtype == predictions["teacher"].dtype == torch.float32
+
+
+def test_without_unlabeled_images_it_is_supervised():
+    students = students_of(Lamp)
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn(seed=0))
+    predictions = inferer(LABELED, students)
+    assert list(predictions) == ["labeled"]
+    torch.testing.assert_close(predictions["labeled"], students(LABELED))
+
+
+@pytest.mark.parametrize("shape", [(12, 1, 6, 7), (12, 2, 6, 6)], ids=["size", "channels"])
+def test_images_of_another_size_are_refused(shape):
+    with pytest.raises(ValueError, match="must have the same channels and size") as e:
+        SemiSupervisedInferer()(LABELED, students_of(Lamp), unlabeled=torch.rand(shape))
+    assert f"(1, 6, 6) and {shape[1:]}" in str(e.value)

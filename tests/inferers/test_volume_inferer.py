@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from torch import nn
+
+from monai_spct.inferers import VolumeInferer
+from monai_spct.networks import ENet, build_ensemble
+
+AFFINE = np.diag([-1.25, -1.25, 10.0, 1.0])
+
+
+def network() -> nn.Module:
+    return build_ensemble(lambda: nn.Conv2d(1, 3, 3, padding=1), num_views=2, seed=0).eval()
+
+
+@pytest.mark.parametrize("batch", [1, 2], ids=lambda n: f"{n} volumes")
+@pytest.mark.parametrize("batch_size", [1, 3, 5, 100], ids=lambda n: f"{n} at once")
+def test_each_slice_goes_through_the_network_by_itself(batch, batch_size):
+    volumes, vote = torch.rand(batch, 1, 9, 7, 5), network()
+    expected = torch.empty(batch, 3, 9, 7, 5)
+    for b in range(batch):
+        for d in range(5):
+            expected[b, ..., d] = vote(volumes[b : b + 1, ..., d])[0]
+    torch.testing.assert_close(VolumeInferer(batch_size=batch_size)(volumes, vote), expected, rtol=0, atol=1e-6)
+
+
+def test_the_network_sees_no_more_slices_at_once_than_asked_for():
+    sizes = []
+
+    def seen(slices):
+        sizes.append(tuple(slices.shape))
+        return slices
+
+    volumes = torch.rand(2, 1, 9, 7, 5)
+    assert torch.equal(VolumeInferer(batch_size=4)(volumes, seen), volumes)
+    assert sizes == [(4, 1, 9, 7), (4, 1, 9, 7), (2, 1, 9, 7)]
+
+
+def test_enet_takes_volumes_of_odd_sizes():
+    volume, vote = torch.rand(1, 1, 33, 21, 4), build_ensemble(ENet, num_views=2, seed=0).eval()
+    with torch.no_grad():
+        whole = VolumeInferer(batch_size=3)(volume, vote)
+        last = vote(volume[..., 3])
+    torch.testing.assert_close(whole[..., 3], last, rtol=0, atol=1e-5)
+    torch.testing.assert_close(whole.sum(1), torch.ones(1, 33, 21, 4))
+
+
+def test_the_geometry_of_the_input_stays():
+    plain = torch.rand(1, 1, 9, 7, 5)
+    volume = MetaTensor(plain, affine=AFFINE, meta={"filename_or_obj": "patient007.nii.gz"})
+    types = []
+
+    def seen(slices):
+        types.append(type(slices))
+        return network()(slices)
+
+    result = VolumeInferer()(volume, seen)
+    np.testing.assert_array_equal(result.affine, AFFINE)
+    assert result.meta["filename_or_obj"] == "patient007.nii.gz"
+    assert set(types) == {torch.Tensor}  # the network has no use for it
+    torch.testing.assert_close(result.as_tensor(), VolumeInferer()(plain, network()))
+
+
+def test_the_result_has_the_type_of_the_prediction():
+    volume = torch.randint(9, (1, 1, 9, 7, 5))
+    assert VolumeInferer()(volume, lambda slices: slices.double() / 2).dtype == torch.float64
+    assert type(VolumeInferer()(volume.float(), network())) is torch.Tensor
+
+
+def test_further_arguments_reach_the_network():
+    volume = torch.rand(1, 1, 9, 7, 5)
+    result = VolumeInferer()(volume, lambda slices, factor, *, shift: factor * slices + shift, 2.0, shift=1.0)
+    torch.testing.assert_close(result, 2 * volume + 1)
+
+
+def test_slices_are_refused():
+    with pytest.raises(ValueError, match=r"`inputs` must be volumes \(B, C, H, W, D\), got the shape \(1, 1, 9, 7\)"):
+        VolumeInferer()(torch.rand(1, 1, 9, 7), network())
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 1.5], ids=str)
+def test_a_batch_of_nothing_is_refused(batch_size):
+    with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1"):
+        VolumeInferer(batch_size=batch_size)

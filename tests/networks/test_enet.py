@@ -1,0 +1,377 @@
+"""ENet against the table of its paper, torch's own unpooling, and itself in other forms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from monai_spct.networks.enet import ENet, max_unpool
+
+IGNORE_JIT = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def settled(network: ENet, image: Tensor) -> ENet:
+    """The network in evaluation mode, with running statistics that are not the initial ones."""
+    with torch.no_grad():
+        network.train()(image)
+    return network.eval()
+
+
+def parameters_by_hand(*, spatial_dims: int, in_channels: int, out_channels: int) -> int:
+    """The paper's table 1, added up."""
+
+    def normed(conv: int, channels: int, *, prelu: bool) -> int:
+        return conv + 2 * channels + (channels if prelu else 0)
+
+    def bottleneck(before: int, after: int, kernels: list[int], *, first: int = 1, prelu: bool = True) -> int:
+        inner = after // 4
+        total = normed(first * before * inner, inner, prelu=prelu)
+        total += sum(normed(k * inner * inner, inner, prelu=prelu) for k in kernels)
+        return total + normed(inner * after, after, prelu=prelu)
+
+    cube, square = 3**spatial_dims, 2**spatial_dims
+    regular, asymmetric = bottleneck(128, 128, [cube]), bottleneck(128, 128, [5] * spatial_dims)
+    return (
+        normed(cube * in_channels * (16 - in_channels), 16, prelu=True)
+        + bottleneck(16, 64, [cube], first=square)
+        + 4 * bottleneck(64, 64, [cube])
+        + bottleneck(64, 128, [cube], first=square)
+        + 2 * (6 * regular + 2 * asymmetric)
+        + normed(128 * 64, 64, prelu=False)
+        + bottleneck(128, 64, [cube], prelu=False)
+        + 2 * bottleneck(64, 64, [cube], prelu=False)
+        + normed(64 * 16, 16, prelu=False)
+        + bottleneck(64, 16, [cube], prelu=False)
+        + bottleneck(16, 16, [cube], prelu=False)
+        + square * 16 * out_channels
+        + out_channels
+    )
+
+
+def test_the_default_network_has_the_published_number_of_parameters():
+    network = ENet()
+    learned = sum(p.numel() for p in network.parameters())
+    assert learned == 362_811
+    running = sum(b.numel() for b in network.buffers() if b.is_floating_point())
+    assert round((learned + running) / 1e6, 2) == 0.37
+
+
+@pytest.mark.parametrize(
+    ("spatial_dims", "in_channels", "out_channels"), [(2, 1, 4), (2, 3, 19), (3, 1, 2)], ids=["2d", "rgb", "3d"]
+)
+def test_parameters_add_up_to_the_table(spatial_dims, in_channels, out_channels):
+    network = ENet(spatial_dims, in_channels, out_channels)
+    expected = parameters_by_hand(spatial_dims=spatial_dims, in_channels=in_channels, out_channels=out_channels)
+    assert sum(p.numel() for p in network.parameters()) == expected
+
+
+def test_the_stages_have_the_channels_and_the_resolution_of_the_table():
+    network = ENet().eval()
+    seen: dict[str, tuple[int, ...]] = {}
+    for name, child in network.named_children():
+        child.register_forward_hook(
+            lambda _, __, out, name=name: seen.update(
+                {name: tuple((out if isinstance(out, Tensor) else out[0]).shape[1:])}
+            )
+        )
+    network(torch.randn(1, 1, 64, 128))
+    assert seen == {
+        "initial": (16, 32, 64),
+        "down1": (64, 16, 32),
+        "stage1": (64, 16, 32),
+        "down2": (128, 8, 16),
+        "stage2": (128, 8, 16),
+        "stage3": (128, 8, 16),
+        "up4": (64, 16, 32),
+        "stage4": (64, 16, 32),
+        "up5": (16, 32, 64),
+        "stage5": (16, 32, 64),
+        "head": (4, 64, 128),
+    }
+
+
+@pytest.mark.parametrize("stage", ["stage2", "stage3"])
+@pytest.mark.parametrize(
+    ("spatial_dims", "asymmetric"), [(2, [(5, 1), (1, 5)]), (3, [(5, 1, 1), (1, 5, 1), (1, 1, 5)])], ids=["2d", "3d"]
+)
+def test_the_context_stages_alternate_dilated_and_asymmetric_convolutions(stage, spatial_dims, asymmetric):
+    plain = (3,) * spatial_dims
+    found = [
+        [(m.kernel_size, m.dilation[0]) for m in block.modules() if isinstance(m, nn.Conv2d | nn.Conv3d)][1:-1]
+        for block in getattr(ENet(spatial_dims), stage)
+    ]
+    thin = [(kernel, 1) for kernel in asymmetric]
+    assert found == [
+        [(plain, 1)], [(plain, 2)], thin, [(plain, 4)], [(plain, 1)], [(plain, 8)], thin, [(plain, 16)]
+    ]  # fmt: skip
+
+
+def test_the_plain_stages_have_as_many_bottlenecks_as_the_table():
+    network = ENet()
+    assert [len(network.stage1), len(network.stage4), len(network.stage5)] == [4, 2, 1]
+
+
+def test_the_encoder_uses_prelu_and_the_decoder_relu():
+    kinds = {
+        name: {type(m) for m in child.modules() if isinstance(m, nn.ReLU | nn.PReLU)}
+        for name, child in ENet().named_children()
+    }
+    assert all(kinds[name] == {nn.PReLU} for name in ("initial", "down1", "stage1", "down2", "stage2", "stage3"))
+    assert all(kinds[name] == {nn.ReLU} for name in ("up4", "stage4", "up5", "stage5"))
+
+
+@pytest.mark.parametrize(("spatial_dims", "kind"), [(2, nn.Dropout2d), (3, nn.Dropout3d)], ids=["2d", "3d"])
+def test_every_bottleneck_drops_channels_little_at_first_and_more_later(spatial_dims, kind):
+    rates = {
+        name: [m.p for m in child.modules() if isinstance(m, kind)]
+        for name, child in ENet(spatial_dims, dropout=(0.25, 0.5)).named_children()
+    }
+    assert rates["down1"] + rates["stage1"] == [0.25] * 5
+    later = ("down2", "stage2", "stage3", "up4", "stage4", "up5", "stage5")
+    assert list(itertools.chain(*(rates[name] for name in later))) == [0.5] * 22
+    default = ENet(spatial_dims)
+    assert {m.p for m in default.modules() if isinstance(m, kind)} == {0.01, 0.1}
+
+
+@pytest.mark.parametrize(("in_channels", "convolved"), [(1, 15), (3, 13), (15, 1), (16, 16), (20, 16)])
+def test_the_pooled_image_fills_the_initial_block_up_while_there_is_room(in_channels, convolved):
+    network = ENet(in_channels=in_channels).eval()
+    image = torch.randn(1, in_channels, 9, 8)
+    assert network.initial.conv(image).shape[1] == convolved
+    before_norm = []
+    network.initial.norm.register_forward_pre_hook(lambda _, args: before_norm.append(args[0]))
+    assert network(image).shape == (1, 4, 9, 8)
+    assert before_norm[0].shape[1] == 16
+    if in_channels < 16:
+        assert torch.equal(before_norm[0][:, convolved:], F.max_pool2d(image, 2, ceil_mode=True))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (2, 3), (7, 8), (16, 24), (17, 23), (187, 201)], ids=str)
+def test_the_output_has_the_size_of_the_image(size):
+    image = torch.randn(2, 1, *size)
+    logits = ENet(out_channels=3).eval()(image)
+    assert logits.shape == (2, 3, *size)
+    assert logits.isfinite().all()
+    logits.view(2, 3, -1)  # dense, so that a loss which uses `view` does not fail at odd sizes alone
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (5, 9, 7), (16, 8, 11)], ids=str)
+def test_the_output_has_the_size_of_the_volume(size):
+    logits = ENet(3, in_channels=2, out_channels=3, features=8)(torch.randn(2, 2, *size))
+    assert logits.shape == (2, 3, *size)
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [(17, 23), (25, 40)], ids=str)
+def test_no_batch_norm_sees_more_than_the_image(size):
+    network = ENet()
+    seen = set()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.register_forward_pre_hook(lambda _, args: seen.add(tuple(args[0].shape[2:])))
+    network(torch.randn(2, 1, *size))
+    assert seen == {tuple(math.ceil(n / 2**level) for n in size) for level in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(("spatial_dims", "size"), [(2, (33, 47)), (3, (17, 20, 19))], ids=["2d", "3d"])
+def test_gradients_reach_every_parameter(spatial_dims, size):
+    network = ENet(spatial_dims, features=8)
+    network(torch.randn(2, 1, *size)).square().mean().backward()
+    silent = [name for name, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert silent == []
+
+
+def test_the_network_learns():
+    network = ENet(out_channels=2)
+    image = F.interpolate(torch.randn(4, 1, 4, 4), size=(24, 24), mode="bilinear")
+    label = (image > 0).long()[:, 0]
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        loss = F.cross_entropy(network(image), label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@IGNORE_JIT
+@pytest.mark.parametrize(
+    ("spatial_dims", "sizes"), [(2, [(17, 23), (64, 40)]), (3, [(9, 8, 7), (16, 8, 24)])], ids=["2d", "3d"]
+)
+@pytest.mark.parametrize("form", ["script", "trace"])
+def test_the_scripted_and_the_traced_network_agree_at_other_sizes(form, spatial_dims, sizes):
+    example = torch.randn(2, 1, *(32,) * spatial_dims)
+    network = settled(ENet(spatial_dims, features=8), example)
+    other = torch.jit.script(network) if form == "script" else torch.jit.trace(network, example)
+    for size in sizes * 2:  # twice: torch optimizes a scripted graph after it has seen some inputs
+        image = torch.randn(2, 1, *size)
+        torch.testing.assert_close(other(image), network(image), atol=1e-6, rtol=1e-6)
+
+
+@IGNORE_JIT
+def test_the_scripted_network_has_the_same_gradients():
+    network = ENet(features=8, dropout=(0, 0))
+    image = torch.randn(2, 1, 24, 17)
+    network(image).square().mean().backward()
+    expected = [p.grad.clone() for p in network.parameters()]
+    scripted = torch.jit.script(network)
+    for _ in range(3):
+        scripted.zero_grad()
+        scripted(image).square().mean().backward()
+        torch.testing.assert_close([p.grad for p in scripted.parameters()], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("deterministic")
+@pytest.mark.parametrize(("spatial_dims", "size"), [(2, (37, 29)), (3, (9, 16, 11))], ids=["2d", "3d"])
+def test_forward_and_backward_run_under_deterministic_algorithms(spatial_dims, size):
+    network = ENet(spatial_dims, features=8)
+    image = torch.randn(2, 1, *size)
+    gradients = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        network.zero_grad()
+        network(image).square().mean().backward()
+        gradients.append([p.grad.clone() for p in network.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_evaluation_repeats_itself_and_training_drops_channels():
+    network = ENet()
+    image = torch.randn(2, 1, 40, 40)
+    assert not torch.equal(network(image), network(image))
+    network.eval()
+    assert torch.equal(network(image), network(image))
+    without = ENet(dropout=(0, 0))
+    assert torch.equal(without(image), without(image))
+
+
+def test_an_image_in_evaluation_does_not_depend_on_its_batch():
+    images = torch.randn(3, 1, 21, 30)
+    network = settled(ENet(), images)
+    torch.testing.assert_close(network(images)[1:2], network(images[1:2]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("spatial_dims", "size", "memory_format"),
+    [
+        (2, (17, 23), torch.channels_last),
+        (2, (32, 40), torch.channels_last),
+        (3, (9, 8, 11), torch.channels_last_3d),
+    ],
+    ids=["odd", "even", "3d"],
+)
+def test_memory_formats_agree(spatial_dims, size, memory_format):
+    network = ENet(spatial_dims, features=8, dropout=(0, 0)).double()
+    image = torch.randn(2, 2, *size, dtype=torch.float64)[:, :1].contiguous()
+    expected = network(image)
+    expected.square().mean().backward()
+    gradients = [p.grad.clone() for p in network.parameters()]
+
+    network.zero_grad()
+    network.to(memory_format=memory_format)
+    logits = network(image.to(memory_format=memory_format))
+    logits.square().mean().backward()
+    if spatial_dims == 2:  # torch has no channels-last convolution for volumes in double precision
+        assert logits.is_contiguous(memory_format=memory_format)
+    torch.testing.assert_close(logits, expected, atol=1e-10, rtol=1e-8, check_stride=False)
+    torch.testing.assert_close([p.grad for p in network.parameters()], gradients, atol=1e-10, rtol=1e-8)
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["contiguous", "channels_last"])
+@given(height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0, 2**31))
+@settings(max_examples=40, deadline=None)
+def test_unpooling_agrees_with_torch(channels_last, height, width, seed):
+    image = torch.randn(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
+    if channels_last:
+        image = image.to(memory_format=torch.channels_last)
+    pooled, indices = F.max_pool2d(image, 2, ceil_mode=True, return_indices=True)
+    expected = nn.MaxUnpool2d(2)(pooled, indices, output_size=[height, width])
+    assert torch.equal(max_unpool(pooled, indices, [height, width]), expected)
+
+
+def test_unpooling_of_volumes_agrees_with_torch():
+    pooled, indices = F.max_pool3d(torch.randn(2, 3, 6, 4, 8), 2, return_indices=True)
+    assert torch.equal(max_unpool(pooled, indices, [6, 4, 8]), nn.MaxUnpool3d(2)(pooled, indices))
+
+
+def test_unpooling_hands_each_gradient_back_to_its_value():
+    image = torch.randn(1, 2, 5, 6, dtype=torch.float64)
+    pooled, indices = F.max_pool2d(image, 2, ceil_mode=True, return_indices=True)
+    assert torch.autograd.gradcheck(lambda values: max_unpool(values, indices, [5, 6]), pooled.requires_grad_())
+
+
+def test_the_state_dict_makes_the_round_trip(tmp_path):
+    image = torch.randn(2, 1, 19, 24)
+    network = settled(ENet(), image)
+    torch.save(network.state_dict(), tmp_path / "enet.pt")
+    other = ENet().eval()
+    assert not torch.equal(other(image), network(image))
+    other.load_state_dict(torch.load(tmp_path / "enet.pt", weights_only=True), strict=True)
+    assert torch.equal(other(image), network(image))
+
+
+def test_bfloat16_autocast_stays_finite():
+    network = ENet()
+    image = 100 * torch.randn(2, 1, 33, 47)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = network(image)
+    assert logits.dtype == torch.bfloat16
+    assert logits.isfinite().all()
+    logits.float().square().mean().backward()
+    assert all(p.grad.isfinite().all() for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"spatial_dims": 1}, "`spatial_dims` must be 2 or 3, got 1."),
+        ({"spatial_dims": 4}, "`spatial_dims` must be 2 or 3, got 4."),
+        ({"in_channels": 0}, "`in_channels` must be at least 1, got 0."),
+        ({"out_channels": 0}, "`out_channels` must be at least 1, got 0."),
+        ({"features": 0}, "`features` must be a positive multiple of 4, got 0."),
+        ({"features": 18}, "`features` must be a positive multiple of 4, got 18."),
+        ({"dropout": (0.1, 1.0)}, r"`dropout` must be two probabilities in \[0, 1\), got \(0.1, 1.0\)."),
+        ({"dropout": (-0.1, 0.1)}, r"`dropout` must be two probabilities in \[0, 1\), got \(-0.1, 0.1\)."),
+        ({"dropout": (math.nan, 0.1)}, r"`dropout` must be two probabilities in \[0, 1\), got \(nan, 0.1\)."),
+        ({"dropout": (0.1,)}, r"`dropout` must be two probabilities in \[0, 1\), got \(0.1,\)."),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_impossible_settings_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        ENet(**arguments)
+
+
+@pytest.mark.parametrize(("spatial_dims", "axes"), [(2, 3), (2, 5), (3, 4)], ids=["unbatched", "volume", "slice"])
+def test_an_input_of_another_rank_is_refused(spatial_dims, axes):
+    with pytest.raises(ValueError, match=rf"of {spatial_dims + 2} axes, got {axes} axes\."):
+        ENet(spatial_dims, features=4)(torch.zeros((1,) * axes))
+
+
+@IGNORE_JIT
+def test_the_scripted_network_also_refuses_another_rank():
+    scripted = torch.jit.script(ENet(features=4))
+    with pytest.raises(torch.jit.Error, match="of 4 axes, got 5 axes"):
+        scripted(torch.zeros(1, 1, 8, 8, 8))

@@ -1,0 +1,126 @@
+import numpy as np
+import pytest
+import torch
+
+from monai_spct.transforms import RandomQuarterTurn, turn
+
+SIZES = {"2-D": (6, 6), "2-D odd": (7, 7), "3-D": (6, 6, 5)}
+BY_SIZE = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+
+
+def slow_turn(images: torch.Tensor, turns: np.ndarray) -> torch.Tensor:
+    """Each image ``(C, *S)`` of a batch turned by itself."""
+    return torch.stack([torch.rot90(image, int(k), (1, 2)) for image, k in zip(images, turns, strict=True)])
+
+
+@BY_SIZE
+def test_each_image_has_its_own_turn(size):
+    images = torch.rand(40, 2, *size)
+    turns = RandomQuarterTurn(seed=1).randomize(images)
+    moved, _ = RandomQuarterTurn(seed=1)(images)
+    assert torch.equal(moved, slow_turn(images, turns))
+    assert set(turns.tolist()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("turns", [[0, 1, 2, 3], [-1, -2, -3, 4], [5, 6, 7, -4]], ids=str)
+@BY_SIZE
+def test_turns_count_from_the_first_axis_toward_the_second(size, turns):
+    images = torch.rand(4, 1, *size)
+    moved = turn(images, np.array(turns), spatial_dims=len(size))
+    assert torch.equal(moved, slow_turn(images, np.array(turns)))
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 3)], ids=["one network", "K networks", "two leading axes"])
+@pytest.mark.parametrize("channels", [1, 4], ids=["1 class", "4 classes"])
+@BY_SIZE
+def test_the_undo_takes_predictions_about_moved_images_back(size, channels, leading):
+    move = RandomQuarterTurn(seed=2)
+    images = torch.rand(9, 1, *size)
+    moved, undo = move(images)
+    assert not torch.equal(moved, images)
+    assert torch.equal(undo(moved), images)
+    # a prediction without regard to position commutes with every move
+    factors = torch.rand(*leading, 1, channels, *(1 for _ in size))
+    assert torch.equal(undo(moved * factors), images * factors)
+
+
+def test_an_undo_belongs_to_its_own_move():
+    move = RandomQuarterTurn(seed=0)
+    images = torch.rand(8, 1, 5, 5)
+    first, undo_first = move(images)
+    second, undo_second = move(images)
+    assert not torch.equal(first, second)
+    assert torch.equal(undo_first(first), images)
+    assert torch.equal(undo_second(second), images)
+    assert not torch.equal(undo_second(first), images)
+
+
+@pytest.mark.parametrize("size", [(6, 7), (7, 6, 6)], ids=str)
+def test_images_that_are_not_square_make_half_turns_only(size):
+    images = torch.rand(40, 1, *size)
+    moved, undo = RandomQuarterTurn(seed=0)(images)
+    halves = torch.rot90(images, 2, (2, 3))
+    kinds = [(torch.equal(m, i), torch.equal(m, h)) for m, i, h in zip(moved, images, halves, strict=True)]
+    assert set(kinds) == {(True, False), (False, True)}
+    assert torch.equal(undo(moved), images)
+
+
+def test_only_the_first_two_axes_must_be_square():
+    turns = RandomQuarterTurn(seed=0).randomize(torch.rand(40, 1, 6, 6, 3))
+    assert set(turns.tolist()) == {0, 1, 2, 3}
+
+
+def test_all_four_turns_are_as_likely():
+    turns = RandomQuarterTurn(seed=0).randomize(torch.empty(4000, 1, 1, 1))
+    counts = np.bincount(turns, minlength=4)
+    assert counts.sum() == 4000
+    assert (abs(counts - 1000) < 120).all()  # more than four standard deviations
+
+
+def test_the_draws_depend_on_the_seed_alone():
+    images = torch.rand(20, 1, 4, 4)
+    first = [RandomQuarterTurn(seed=7)(images)[0] for _ in range(2)]
+    assert torch.equal(*first)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
+    assert torch.equal(RandomQuarterTurn(seed=7)(images)[0], first[0])
+    assert torch.equal(RandomQuarterTurn().set_random_state(seed=7)(images)[0], first[0])
+    assert not torch.equal(RandomQuarterTurn(seed=8)(images)[0], first[0])
+
+
+def test_drawing_leaves_the_global_random_states_alone():
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    RandomQuarterTurn(seed=0)(torch.zeros(5, 1, 4, 4))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
+
+
+def test_the_argument_stays_as_it_is():
+    images = torch.rand(9, 1, 6, 6)
+    before = images.clone()
+    moved, undo = RandomQuarterTurn(seed=0)(images)
+    moved_before = moved.clone()
+    undo(moved)
+    assert torch.equal(images, before)
+    assert torch.equal(moved, moved_before)
+
+
+def test_gradients_flow_back_through_the_undo():
+    move = RandomQuarterTurn(seed=3)
+    images = torch.rand(9, 1, 6, 6)
+    weights = torch.rand(2, 9, 1, 6, 6)
+    moved, undo = move(images)
+    prediction = torch.stack([moved, 2 * moved]).requires_grad_()
+    (undo(prediction) * weights).sum().backward()
+    # where a weight of the unmoved frame is in the moved one
+    turns = RandomQuarterTurn(seed=3).randomize(images)
+    expected = torch.stack([slow_turn(w, turns) for w in weights])
+    assert torch.equal(prediction.grad, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float16, torch.float64], ids=str)
+def test_no_value_is_interpolated(dtype):
+    images = torch.arange(2 * 3 * 16).reshape(6, 1, 4, 4).to(dtype)
+    moved, _ = RandomQuarterTurn(seed=0)(images)
+    assert moved.dtype == dtype
+    assert torch.equal(moved.flatten(1).sort().values, images.flatten(1).sort().values)
