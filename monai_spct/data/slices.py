@@ -25,12 +25,12 @@ class SliceDataset(Dataset[dict[str, Any]]):
         cases: the datalist, dictionaries of file names.
         transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
         augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
-        keys: what to keep of a case; entries that a case lacks are left out. Images are kept as float32, labels as
+        keys: what to keep of a case. Images are kept as float32, labels as
             uint8.
         progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``.
 
     Raises:
-        ValueError: when there are cases, but none has a slice.
+        ValueError: when a case lacks one of the keys, or there are cases, but none has a slice.
 
     Example:
         >>> import torch
@@ -54,18 +54,20 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
         bar = tqdm(cases, desc=f"loading {progress} volumes", disable=progress is None or not cases, mininterval=1.0)
-        self.volumes = [self._prepared(transform(dict(case))) for case in bar]
+        self.volumes = [self._prepared(transform(dict(case)), case) for case in bar]
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")
 
-    def _prepared(self, volume: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _prepared(self, volume: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Tensor]:
         """Slices first, ``(D, C, H, W)``, so that a slice is one contiguous block of memory."""
+        missing = [key for key in self.keys if key not in volume]
+        if missing:
+            raise ValueError(f"{case.get('case', dict(case))} must have {missing[0]!r}: it is one of `keys`.")
         dtypes = {"label": torch.uint8}
         return {
             key: torch.as_tensor(np.asarray(volume[key])).movedim(-1, 0).to(dtypes.get(key, torch.float32)).contiguous()
             for key in self.keys
-            if key in volume
         }
 
     def __len__(self) -> int:
@@ -79,7 +81,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
         item: Mapping[str, Any] = {key: value[position] for key, value in self.volumes[volume].items()}
         if self.augment is not None and seed is not None:
             self.augment.set_random_state(seed=seed)
-            item = self.augment(dict(item))
+            # copies, since some transforms write into their argument, which is a view of the volume
+            item = self.augment({key: value.clone() for key, value in item.items()})
         return {key: _plain(value) for key, value in item.items()}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from monai_spct.functional.checks import in_unit_interval
 
 __all__ = ["ema_decay", "ema_update"]
 
@@ -38,7 +40,7 @@ def ema_update(teacher: nn.Module, student: nn.Module, *, decay: float) -> None:
         decay: :math:`\beta`, 0 to 1.
 
     Raises:
-        ValueError: when the two modules' states differ in names or shapes.
+        ValueError: when ``decay`` is out of its range, or the two modules differ in names or shapes of their tensors.
 
     Reference:
         Tarvainen and Valpola, "Mean teachers are better role models", NeurIPS 2017.
@@ -52,17 +54,23 @@ def ema_update(teacher: nn.Module, student: nn.Module, *, decay: float) -> None:
         >>> teacher.weight.item()
         3.5
     """
-    mine, theirs = teacher.state_dict(), student.state_dict()
+    in_unit_interval("decay", decay)
+    mine, theirs = _tensors(teacher), _tensors(student)
     if mine.keys() != theirs.keys():
         raise ValueError(f"teacher and student differ in their states: {sorted(mine.keys() ^ theirs.keys())[:5]}.")
-    averaged = [name for name, value in mine.items() if value.is_floating_point()]
     for name in mine:
         if mine[name].shape != theirs[name].shape:
             raise ValueError(
                 f"teacher and student differ in the shape of `{name}`: "
                 f"{tuple(mine[name].shape)} and {tuple(theirs[name].shape)}."
             )
-        if not mine[name].is_floating_point():
-            mine[name].copy_(theirs[name])
+    averaged = [name for name, value in mine.items() if value.is_floating_point()]
+    for name in mine.keys() - set(averaged):
+        mine[name].copy_(theirs[name])
     if averaged:  # all tensors in a few kernels: a network has hundreds of small ones
         torch._foreach_lerp_([mine[name] for name in averaged], [theirs[name] for name in averaged], 1.0 - decay)
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    # not the state_dict, which has a shared tensor once for each of its names
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 __all__ = ["at_least", "in_unit_interval", "positive"]
 
 
@@ -41,6 +43,6 @@ def at_least(name: str, value: int, minimum: int) -> int:
         >>> at_least("num_views", 2, 2)
         2
     """
-    if int(value) != value or value < minimum:
+    if not (minimum <= value < math.inf) or int(value) != value:
         raise ValueError(f"`{name}` must be a whole number of at least {minimum}, got {value!r}.")
     return int(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -82,8 +84,7 @@ def mixture(log_probs: Tensor, weights: Tensor | None = None) -> Tensor:
         tensor([0.5000, 0.5000])
     """
     if weights is None:
-        uniform = log_probs.new_tensor(1 / len(log_probs)).log()
-        return torch.logsumexp(log_probs, dim=0) + uniform
+        return torch.logsumexp(log_probs, dim=0) - math.log(len(log_probs))
     return torch.logsumexp(log_probs + weights.log().unsqueeze(2), dim=0)
 
 

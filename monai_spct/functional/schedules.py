@@ -9,6 +9,8 @@ __all__ = ["geometric_growth", "linear_rampup", "sigmoid_rampup"]
 
 def _share(progress: float, start: float, end: float) -> float:
     """How far ``progress`` is from ``start`` to ``end``, 0 to 1."""
+    if not start < end:
+        raise ValueError(f"`start` must lie before `end`, got {start!r} and {end!r}.")
     if progress >= end:
         return 1.0
     return max(0.0, (progress - start) / (end - start))
@@ -31,9 +33,8 @@ def sigmoid_rampup(progress: float, *, value: float, start: float = 0.05, end: f
         >>> [round(sigmoid_rampup(epoch / 100, value=4.0), 2) for epoch in (0, 5, 25, 50, 99)]
         [0.0, 0.03, 0.85, 4.0, 4.0]
     """
-    if progress < start:
-        return 0.0
-    return value * math.exp(-5.0 * (1.0 - _share(progress, start, end)) ** 2)
+    share = _share(progress, start, end)
+    return 0.0 if progress < start else value * math.exp(-5.0 * (1.0 - share) ** 2)
 
 
 def linear_rampup(progress: float, *, value: float, start: float = 0.0, end: float = 0.5) -> float:

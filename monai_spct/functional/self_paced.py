@@ -42,7 +42,11 @@ def self_paced_weights(log_probs: Tensor, consensus: Tensor, *, gamma: float | T
         tensor([6.2734e-01, 6.2734e-01, 1.0000e-05])
     """
     divergence = kl_divergence(log_probs, consensus.unsqueeze(0), dim=2)
-    return (1 - divergence / gamma).clamp(min=eps, max=1.0)  # rounding may leave a divergence just below 0
+    tiny = torch.finfo(divergence.dtype).tiny  # below it `gamma` or `eps` would be 0 here, and 0 / 0 follow
+    if not isinstance(gamma, Tensor):
+        gamma = max(gamma, tiny)
+    # rounding may leave a divergence just below 0
+    return (1 - divergence / gamma).clamp(min=max(eps, tiny), max=1.0)
 
 
 def self_paced_jsd(

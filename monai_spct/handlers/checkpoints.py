@@ -54,7 +54,7 @@ def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
 class SaveCheckpoints:
     """Ignite handler: after each epoch the whole state of the run, and the weights that predictions are made with.
 
-    ``last.pt`` holds the states of all ``objects``, of the trainer and of torch's random generator; ``model.pt`` holds
+    ``last.pt`` holds the states of all ``objects``, of the trainer and of torch's random generators; ``model.pt`` holds
     the bare ``state_dict`` of ``predictor``, as bundles expect it. A run that fails leaves the files of its last whole
     epoch.
 
@@ -93,7 +93,7 @@ class SaveCheckpoints:
     ) -> None:
         self.folder = Path(folder)
         self.predictor = predictor
-        self.objects = dict(objects)
+        self.objects = {name: item for name, item in objects.items() if item is not None}
         self.resume = resume
 
     def attach(self, engine: Engine) -> None:
@@ -107,7 +107,12 @@ class SaveCheckpoints:
         if idist.get_rank() > 0:
             return
         state = {name: item.state_dict() for name, item in self.objects.items()}
-        run = {"epoch": engine.state.epoch, "iteration": engine.state.iteration, "rng": torch.get_rng_state()}
+        run = {
+            "epoch": engine.state.epoch,
+            "epoch_length": engine.state.epoch_length,
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
         save_atomically({**state, "run": run}, self.folder / "last.pt")
         save_atomically(self.predictor.state_dict(), self.folder / "model.pt")
 
@@ -126,10 +131,17 @@ class SaveCheckpoints:
                 f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is "
                 f"{engine.state.max_epochs}."
             )
+        if run["epoch_length"] != engine.state.epoch_length:
+            raise ValueError(
+                f"{path} is of a run with {run['epoch_length']} iterations in an epoch, and this one has "
+                f"{engine.state.epoch_length}: schedules would not fit together."
+            )
         for name, item in self.objects.items():
             item.load_state_dict(state[name])
         torch.set_rng_state(run["rng"])
-        engine.state.epoch, engine.state.iteration = run["epoch"], run["iteration"]
+        if len(run["cuda_rng"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(run["cuda_rng"])
+        engine.state.epoch, engine.state.iteration = run["epoch"], run["epoch"] * run["epoch_length"]
         logger.info("resuming after epoch %d of %d from %s.", run["epoch"], engine.state.max_epochs, path)
 
 
@@ -139,6 +151,9 @@ class SaveBest:
     Args:
         path: the file.
         predictor: the module that is evaluated.
+
+    Its state is the best value so far: put the handler into a checkpoint, or a run that goes on takes its first
+    evaluation for the best.
 
     Example:
         >>> import torch
@@ -153,6 +168,7 @@ class SaveBest:
 
     def attach(self, engine: Engine) -> None:
         """Look at the key metric whenever an evaluation of ``engine`` ends."""
+        self.state: Any = engine.state
         engine.add_event_handler(Events.COMPLETED, self)
 
     def __call__(self, engine: Engine) -> None:
@@ -160,3 +176,11 @@ class SaveBest:
         state: Any = engine.state
         if idist.get_rank() == 0 and state.best_metric_epoch == state.epoch:
             save_atomically(self.predictor.state_dict(), self.path)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best value so far and its epoch."""
+        return {"metric": float(self.state.best_metric), "epoch": self.state.best_metric_epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self.state.best_metric, self.state.best_metric_epoch = state_dict["metric"], state_dict["epoch"]

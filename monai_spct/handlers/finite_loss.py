@@ -20,6 +20,25 @@ class StopAtNonFiniteLoss:
 
     Raises:
         FloatingPointError: naming the epoch, the iteration and the parts of the loss.
+
+    Example:
+        >>> import torch
+        >>> from monai.engines import SupervisedTrainer
+        >>> from monai_spct.handlers import StopAtNonFiniteLoss
+        >>> network = torch.nn.Conv2d(1, 2, 1)
+        >>> trainer = SupervisedTrainer(
+        ...     device="cpu",
+        ...     max_epochs=1,
+        ...     train_data_loader=[{"image": torch.full((1, 1, 4, 4), torch.nan), "label": torch.zeros(1, 2, 4, 4)}],
+        ...     network=network,
+        ...     optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
+        ...     loss_function=torch.nn.MSELoss(),
+        ...     train_handlers=[StopAtNonFiniteLoss()],
+        ... )
+        >>> trainer.run()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        FloatingPointError: the loss is not finite in epoch 1, iteration 1: loss nan. ...
     """
 
     def attach(self, engine: Engine) -> None:
@@ -31,7 +50,9 @@ class StopAtNonFiniteLoss:
         output: Any = engine.state.output
         if math.isfinite(output[CommonKeys.LOSS].item()):
             return
-        parts = ", ".join(f"{name} {float(value):g}" for name, value in output.items() if name.endswith("loss"))
+        parts = ", ".join(
+            f"{name} {float(value.detach()):g}" for name, value in output.items() if name.endswith("loss")
+        )
         raise FloatingPointError(
             f"the loss is not finite in epoch {engine.state.epoch}, iteration {engine.state.iteration}: {parts}. The "
             "last checkpoint is kept. A lower learning rate or a look at the data of this iteration may help."

@@ -13,11 +13,11 @@ from tqdm import tqdm
 __all__ = ["Progress", "scalars"]
 
 
-def scalars(output: dict[str, Any]) -> dict[str, Any]:
+def scalars(output: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
     """The losses and notes of an iteration's output, by name: what bars and logs show.
 
     Args:
-        output: ``engine.state.output`` of a :class:`~monai_spct.engines.SemiSupervisedTrainer`.
+        output: ``engine.state.output`` of a :class:`~monai_spct.engines.SemiSupervisedTrainer`, decollated or not.
 
     Example:
         >>> import torch
@@ -25,9 +25,10 @@ def scalars(output: dict[str, Any]) -> dict[str, Any]:
         >>> scalars({"image": torch.zeros(4, 1, 8, 8), "loss": torch.tensor(0.5), "pace": 0.2})
         {'loss': tensor(0.5000), 'pace': 0.2}
     """
+    items = output[0] if isinstance(output, list) else output
     return {
         str(getattr(name, "value", name)): value.detach() if isinstance(value, Tensor) else value
-        for name, value in output.items()
+        for name, value in items.items()
         if getattr(value, "ndim", 0) == 0
     }
 

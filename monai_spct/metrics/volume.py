@@ -34,7 +34,12 @@ Structures = Mapping[int, str] | Mapping[str, str] | Sequence[str]
 
 @dataclass(frozen=True)
 class StructureScore:
-    """How well one structure of one volume was found."""
+    """How well one structure of one volume was found.
+
+    Example:
+        >>> StructureScore("patient001_frame01", "LV", dsc=0.9, hd=8.0, hd95=4.0, missed=False).dsc
+        0.9
+    """
 
     case: str
     structure: str

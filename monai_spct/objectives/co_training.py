@@ -16,8 +16,10 @@ __all__ = ["SelfPacedCoTraining"]
 class SelfPacedCoTraining:
     r"""The self-paced Jensen-Shannon divergence of the students, mean over voxels and images.
 
-    It is the paper's :math:`\mathcal{L}_\mathrm{spc}` and leaves three notes: ``pace``, ``selected_share`` (the share of weights above ``eps``) and ``disagreement`` (the
-    share of voxels at which not all students give the same class).
+    It is the paper's :math:`\mathcal{L}_\mathrm{spc}`. It leaves three notes: ``pace``, ``selected_share`` (the share
+    of weights above ``eps``) and ``disagreement`` (the share of voxels at which not all students give the same class).
+
+    The loss may rise while students come to agree at a small pace: their weights rise, and it is weighted by their sum.
 
     Args:
         pace: :math:`\gamma`, positive, a number or a function of the run's progress.

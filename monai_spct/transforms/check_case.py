@@ -54,10 +54,10 @@ class CheckCased(MapTransform):
         name = _name_of(case, self.image_key)
         case[self.image_key] = _finite(case[self.image_key], name)
         if self.label_key in case:
-            self._check_label(case[self.label_key], case[self.image_key], name)
+            case[self.label_key] = self._checked_label(case[self.label_key], case[self.image_key], name)
         return case
 
-    def _check_label(self, label: Tensor, image: Tensor, name: str) -> None:
+    def _checked_label(self, label: Any, image: Any, name: str) -> Any:
         if label.shape[1:] != image.shape[1:]:
             raise ValueError(
                 f"image and label of {name} must have the same shape, got {tuple(image.shape[1:])} and "
@@ -70,15 +70,16 @@ class CheckCased(MapTransform):
                 f"the label of {name} must hold whole numbers from 0 to {self.num_classes - 1} (`num_classes` is "
                 f"{self.num_classes}), got {wrong[:5]}."
             )
-        if not (hasattr(image, "affine") and hasattr(label, "affine")):
-            return
-        if not np.allclose(image.affine, label.affine, atol=1e-3):
+        located = hasattr(image, "affine") and hasattr(label, "affine")
+        if located and not np.allclose(image.affine, label.affine, atol=1e-3):
             warnings.warn(
                 f"image and label of {name} have the same shape but different affines; "
                 "the image's geometry serves both.",
                 stacklevel=2,
             )
+            label = label.clone()
             label.affine = image.affine.clone()
+        return label
 
 
 def _finite(image: Tensor, name: str) -> Tensor:

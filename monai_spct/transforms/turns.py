@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,3 +78,13 @@ class RandomQuarterTurn(Randomizable):
             return turn(prediction, -turns, spatial_dims=spatial_dims)
 
         return turn(images, turns, spatial_dims=spatial_dims), undo
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the draws are, so that a run that goes on draws what it would have drawn."""
+        _, keys, position, *_ = self.R.get_state(legacy=True)
+        return {"keys": torch.from_numpy(np.asarray(keys, dtype=np.int64)), "position": int(position)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        keys = state_dict["keys"].numpy().astype(np.uint32)
+        self.R.set_state(("MT19937", keys, state_dict["position"], 0, 0.0))

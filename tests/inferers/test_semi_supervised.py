@@ -41,12 +41,11 @@ def test_a_student_without_regard_to_position_says_the_same_moved_or_not():
 
 def test_a_student_sees_the_moved_image_and_answers_in_the_frame_of_the_unmoved_one():
     students = students_of(Lamp)
-    inferer = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))
-    predictions = inferer(LABELED, students, unlabeled=UNLABELED)["unlabeled"]
-    turns = RandomQuarterTurn(seed=0).randomize(UNLABELED)
-    assert set(turns.tolist()) == {0, 1, 2, 3}
+    move = RandomQuarterTurn(seed=0)
+    predictions = SemiSupervisedInferer(move=move)(LABELED, students, unlabeled=UNLABELED)["unlabeled"]
+    assert set(move.turns.tolist()) == {0, 1, 2, 3}
     for k, student in enumerate(students.networks):
-        for u, turn in enumerate(turns.tolist()):
+        for u, turn in enumerate(move.turns.tolist()):
             moved = torch.rot90(UNLABELED[u : u + 1], turn, (2, 3))
             there_and_back = torch.rot90(student(moved), -turn, (2, 3)).log_softmax(1)[0]
             torch.testing.assert_close(predictions[k, u], there_and_back)

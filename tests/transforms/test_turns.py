@@ -13,10 +13,16 @@ def slow_turn(images: torch.Tensor, turns: np.ndarray) -> torch.Tensor:
     return torch.stack([torch.rot90(image, int(k), (1, 2)) for image, k in zip(images, turns, strict=True)])
 
 
+def drawn_turns(images: torch.Tensor, *, seed: int) -> np.ndarray:
+    move = RandomQuarterTurn(seed=seed)
+    move.randomize(images)
+    return move.turns
+
+
 @BY_SIZE
 def test_each_image_has_its_own_turn(size):
     images = torch.rand(40, 2, *size)
-    turns = RandomQuarterTurn(seed=1).randomize(images)
+    turns = drawn_turns(images, seed=1)
     moved, _ = RandomQuarterTurn(seed=1)(images)
     assert torch.equal(moved, slow_turn(images, turns))
     assert set(turns.tolist()) == {0, 1, 2, 3}
@@ -66,12 +72,12 @@ def test_images_that_are_not_square_make_half_turns_only(size):
 
 
 def test_only_the_first_two_axes_must_be_square():
-    turns = RandomQuarterTurn(seed=0).randomize(torch.rand(40, 1, 6, 6, 3))
+    turns = drawn_turns(torch.rand(40, 1, 6, 6, 3), seed=0)
     assert set(turns.tolist()) == {0, 1, 2, 3}
 
 
 def test_all_four_turns_are_as_likely():
-    turns = RandomQuarterTurn(seed=0).randomize(torch.empty(4000, 1, 1, 1))
+    turns = drawn_turns(torch.empty(4000, 1, 1, 1), seed=0)
     counts = np.bincount(turns, minlength=4)
     assert counts.sum() == 4000
     assert (abs(counts - 1000) < 120).all()  # more than four standard deviations
@@ -113,7 +119,7 @@ def test_gradients_flow_back_through_the_undo():
     prediction = torch.stack([moved, 2 * moved]).requires_grad_()
     (undo(prediction) * weights).sum().backward()
     # where a weight of the unmoved frame is in the moved one
-    turns = RandomQuarterTurn(seed=3).randomize(images)
+    turns = drawn_turns(images, seed=3)
     expected = torch.stack([slow_turn(w, turns) for w in weights])
     assert torch.equal(prediction.grad, expected)
 

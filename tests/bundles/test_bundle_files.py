@@ -1,0 +1,336 @@
+"""The files of a bundle agree with MONAI's rules, with the code that they name, and with each other."""
+
+import configparser
+import json
+import logging
+import logging.handlers
+import pydoc
+import sys
+from pathlib import Path
+
+import jsonschema
+import monai
+import pytest
+import torch
+from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, ReferenceResolver, verify_net_in_out
+from monai.bundle.config_item import ComponentLocator
+from monai.utils import set_determinism
+
+import monai_spct
+from monai_spct.bundles import bundles_folder
+from monai_spct.data import write_acdc_phantom
+from monai_spct.networks import ENet, build_ensemble
+
+# what MONAI says of every config: it is code
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:parsing config_file:UserWarning", "ignore:parsing meta_file:UserWarning"
+)
+
+BUNDLE = bundles_folder() / "acdc"
+CONFIGS, METHODS = BUNDLE / "configs", bundles_folder() / "methods"
+RUNS = {name: CONFIGS / f"{name}.json" for name in ("train", "evaluate", "inference")}
+TRAINING_OVERLAYS = [CONFIGS / "phantom.json", CONFIGS / "small.json", *sorted(METHODS.glob("*.json"))]
+COMBINATIONS = {
+    **{name: [path] for name, path in RUNS.items()},
+    **{f"train+{path.stem}": [RUNS["train"], path] for path in TRAINING_OVERLAYS},
+    "evaluate+small": [RUNS["evaluate"], CONFIGS / "small.json"],
+    "inference+small": [RUNS["inference"], CONFIGS / "small.json"],
+}
+METADATA = CONFIGS / "metadata.json"
+
+
+def read(path: Path):
+    return json.loads(path.read_text())
+
+
+def nodes(content, place=""):
+    """Every value in a config, with the place it is at."""
+    yield place, content
+    children = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in children:
+        yield from nodes(value, f"{place}::{key}" if place else str(key))
+
+
+@pytest.fixture(autouse=True)
+def process_left_as_it_was(monkeypatch):
+    """A run changes the hook for errors, the search path and the random state of its process."""
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    yield
+    set_determinism(None)
+
+
+# Configs
+
+
+@pytest.mark.parametrize("path", [*CONFIGS.glob("*.json"), *METHODS.glob("*.json")], ids=lambda path: path.name)
+def test_a_config_is_valid_json_without_a_key_twice(path):
+    def once(pairs):
+        names = [name for name, _ in pairs]
+        assert len(names) == len(set(names)), (
+            f"twice in {path.name}: {sorted({n for n in names if names.count(n) > 1})}"
+        )
+        return dict(pairs)
+
+    assert json.loads(path.read_text(), object_pairs_hook=once)
+
+
+@pytest.mark.parametrize("files", COMBINATIONS.values(), ids=COMBINATIONS.keys())
+def test_whatever_a_config_names_exists(files):
+    content = ConfigParser.load_config_files([str(path) for path in files])
+    locator, missing, seen = ComponentLocator(), [], 0
+    for place, value in nodes(content):
+        if isinstance(value, dict) and "_target_" in value:
+            seen += 1
+            name = ConfigComponent(config=value, id=place, locator=locator).resolve_module_name()
+            if not callable(name if callable(name) else pydoc.locate(name)):
+                missing.append(f"{place}: {value['_target_']}")
+    assert seen > 10
+    assert missing == []
+
+
+@pytest.mark.parametrize("files", COMBINATIONS.values(), ids=COMBINATIONS.keys())
+def test_whatever_a_config_refers_to_is_in_it(files):
+    parser = ConfigParser()
+    parser.read_config([str(path) for path in files])
+    missing, seen = [], 0
+    for place, value in nodes(parser.get()):
+        if isinstance(value, str) and (value.startswith("@") or value.startswith("$")):
+            for reference in ReferenceResolver.match_refs_pattern(value):
+                seen += 1
+                if reference not in parser:
+                    missing.append(f"{place}: @{reference}")
+    assert seen > 30
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", RUNS.values(), ids=RUNS.keys())
+def test_an_expression_that_reads_other_keys_starts_with_a_dollar(path):
+    forgotten = [
+        f"{place}: {value}"
+        for place, value in nodes(read(path))
+        if isinstance(value, str) and "@" in value and not value.startswith(("@", "$"))
+    ]
+    assert forgotten == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("train", "evaluate"), ("train", "inference"), ("evaluate", "inference")],
+    ids=lambda name: name,
+)
+def test_what_two_configs_share_they_say_alike(one, other):
+    first, second = read(RUNS[one]), read(RUNS[other])
+    allowed = {
+        ("train", "evaluate"): {"initialize", "network", "network_def", "num_views", "resampled", "run", "split"},
+        ("train", "inference"): {"cases", "initialize", "network", "network_def", "num_views", "resampled", "run"},
+        ("evaluate", "inference"): {"cases", "dataset", "evaluator", "handlers", "postprocessing"},
+    }[one, other]
+    shared = first.keys() & second.keys()
+    assert shared >= {
+        *("imports", "bundle_root", "output_dir", "dataset_dir", "device", "amp", "structures", "in_channels"),
+        *("out_channels", "backbone", "cases", "load", "resampling", "preprocessing"),
+    }
+    assert {key for key in shared if first[key] != second[key]} <= allowed
+
+
+def test_training_and_evaluation_split_alike():
+    """A patient that was learned from must not be tested on."""
+    train, evaluate = read(RUNS["train"]), read(RUNS["evaluate"])
+    for key in ("split_seed", "test_ratio"):
+        assert train[key] == evaluate[key]
+    tested = evaluate["split"]
+    assert {key: train["split"][key] for key in tested} == tested
+
+
+@pytest.mark.parametrize("overlay", TRAINING_OVERLAYS, ids=lambda path: path.stem)
+def test_an_overlay_changes_nothing_that_no_config_has(overlay):
+    known = set().union(*(read(path) for path in RUNS.values()))
+    assert {key.lstrip("+").split("#")[0] for key in read(overlay)} <= known
+
+
+@pytest.mark.parametrize("name", ["evaluate", "inference"])
+def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(name):
+    """The images that a network is tested on are prepared like those that it has learned from."""
+    prepared = {}
+    for run in ("train", name):
+        parser = ConfigParser()
+        parser.read_config([str(RUNS[run]), str(CONFIGS / "small.json")])
+        prepared[run] = [t for t in parser["load"] + parser["resampling"] if "image" in str(t) or "resampled" in str(t)]
+    assert prepared["train"] == prepared[name]
+
+
+# MONAI's properties
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("acdc") / "data"
+    return write_acdc_phantom(folder, patients=5, size=(40, 42), spacing=(3.2, 3.4), slices=(4, 4))
+
+
+@pytest.mark.parametrize("overlays", [[], ["small"]], ids=["plain", "small"])
+@pytest.mark.parametrize(("name", "kind"), [("inference", "infer")])
+def test_every_property_that_monai_asks_for_is_there(tmp_path, data, name, kind, overlays):
+    network = build_ensemble(ENet, num_views=2, seed=0)
+    (tmp_path / "models").mkdir()
+    torch.save(network.state_dict(), tmp_path / "models" / "model.pt")
+    files = [str(RUNS[name]), *(str(CONFIGS / f"{overlay}.json") for overlay in overlays)]
+    options = {"dataset_dir": str(data), "output_dir": str(tmp_path)}
+    workflow = ConfigWorkflow(files, workflow_type=kind, logging_file=False, **options)
+    workflow.initialize()
+    assert workflow.check_properties() == []
+
+
+def test_each_config_can_be_run_by_both_names():
+    """``run training`` as in MONAI's older bundles, and ``run`` as in the newer ones."""
+    for name, verb in {"train": "training", "evaluate": "evaluating", "inference": "inferring"}.items():
+        content = read(RUNS[name])
+        assert content[verb] == "%run"
+        assert content["run"]
+
+
+# metadata.json
+
+IMAGE_FORMAT = {
+    "type": "object",
+    "required": [
+        *("type", "format", "num_channels", "spatial_shape", "dtype", "value_range", "is_patch_data", "channel_def"),
+    ],
+    "properties": {
+        "type": {"enum": ["image"]},
+        "format": {"enum": ["magnitude", "hounsfield", "kspace", "raw", "labels", "classes", "segmentation"]},
+        "modality": {"type": "string", "minLength": 1},
+        "num_channels": {"type": "integer", "minimum": 1},
+        "spatial_shape": {"type": "array", "minItems": 1, "items": {"type": ["integer", "string"]}},
+        "dtype": {"type": "string"},
+        "value_range": {"type": "array", "maxItems": 2, "items": {"type": "number"}},
+        "is_patch_data": {"type": "boolean"},
+        "channel_def": {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}},
+    },
+}
+# the part of MONAI's schema of 2024-07-25 that a bundle like this one has to satisfy
+SCHEMA = {
+    "type": "object",
+    "required": [
+        *("schema", "version", "changelog", "monai_version", "pytorch_version", "numpy_version"),
+        *("required_packages_version", "task", "description", "authors", "copyright", "network_data_format"),
+    ],
+    "properties": {
+        **{name: {"type": "string", "minLength": 1} for name in ("task", "description", "authors", "copyright")},
+        **{
+            name: {"type": "string", "pattern": r"^\d+\.\d+(\.\d+)?"}
+            for name in ("version", "monai_version", "pytorch_version", "numpy_version")
+        },
+        "schema": {"type": "string", "pattern": "^https://.*/meta_schema_20240725.json$"},
+        "changelog": {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}},
+        "required_packages_version": {"type": "object", "additionalProperties": {"type": "string"}},
+        "network_data_format": {
+            "type": "object",
+            "required": ["inputs", "outputs"],
+            "properties": {
+                "inputs": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": {
+                        "allOf": [IMAGE_FORMAT, {"required": ["modality"]}],
+                    },
+                },
+                "outputs": {"type": "object", "minProperties": 1, "additionalProperties": IMAGE_FORMAT},
+            },
+        },
+    },
+}
+
+
+def test_the_metadata_satisfy_the_schema():
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    jsonschema.validate(read(METADATA), SCHEMA)
+
+
+@pytest.mark.parametrize("key", SCHEMA["required"])
+def test_the_schema_of_this_test_would_notice_a_missing_key(key):
+    content = read(METADATA)
+    del content[key]
+    with pytest.raises(jsonschema.ValidationError, match=key):
+        jsonschema.validate(content, SCHEMA)
+
+
+def test_the_version_has_its_line_in_the_changelog():
+    content = read(METADATA)
+    assert content["version"] in content["changelog"]
+    assert content["required_packages_version"]["monai-spct"] == monai_spct.__version__
+
+
+def test_the_host_is_at_least_as_new_as_the_package_asks():
+    assert read(METADATA)["monai_version"].split(".")[:2] >= ["1", "6"]
+    assert monai.__version__.split(".")[:2] >= ["1", "6"]
+
+
+def test_input_and_output_are_those_of_the_configs():
+    content, train = read(METADATA), read(RUNS["train"])
+    inputs, outputs = content["network_data_format"]["inputs"], content["network_data_format"]["outputs"]
+    assert next(iter(inputs)) == "image"
+    assert next(iter(outputs)) == "pred"
+    assert inputs["image"]["num_channels"] == train["in_channels"] == len(inputs["image"]["channel_def"])
+    assert outputs["pred"]["num_channels"] == 1 + len(train["structures"]) == len(outputs["pred"]["channel_def"])
+    assert list(outputs["pred"]["channel_def"]) == ["0", *train["structures"]]  # the same classes have names
+
+
+@pytest.mark.filterwarnings("ignore:Modifying image pixdim:UserWarning")
+@pytest.mark.parametrize("config", RUNS, ids=lambda name: name)
+@pytest.mark.parametrize("anything", [32, 37], ids=["even", "odd"])
+def test_the_network_takes_and_gives_what_the_metadata_say(tmp_path, config, anything):
+    verify_net_in_out(
+        net_id="network_def",
+        config_file=str(RUNS[config]),
+        meta_file=str(METADATA),
+        device="cpu",
+        p=2,
+        n=2,
+        any=anything,
+        output_dir=str(tmp_path),
+    )
+
+
+def test_what_the_network_gives_are_probabilities(tmp_path):
+    parser = ConfigParser()
+    parser.read_config(str(RUNS["inference"]))
+    parser["output_dir"] = str(tmp_path)
+    network = parser.get_parsed_content("network_def").eval()
+    pred = network(torch.rand(2, 1, 32, 48))
+    assert pred.shape == (2, read(METADATA)["network_data_format"]["outputs"]["pred"]["num_channels"], 32, 48)
+    assert pred.min() >= 0
+    torch.testing.assert_close(pred.sum(1), torch.ones(2, 32, 48))
+
+
+# The other files
+
+
+def test_the_logging_file_names_classes_of_logging_alone():
+    """MONAI refuses others, since the file is evaluated as code."""
+    path = CONFIGS / "logging.conf"
+    content = configparser.ConfigParser()
+    content.read(path)
+    classes = [section["class"] for section in content.values() if "class" in section]
+    assert classes
+    for name in classes:
+        assert any(hasattr(module, name.split(".")[-1]) for module in (logging, logging.handlers))
+        assert name.split(".")[:-1] in ([], ["logging"], ["handlers"], ["logging", "handlers"])
+    from monai.bundle.workflows import _apply_logging_file
+
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        _apply_logging_file(str(path))
+        assert root.level == logging.INFO
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+
+
+def test_no_file_names_a_machine_or_a_person():
+    for path in [*BUNDLE.rglob("*.json"), *BUNDLE.rglob("*.conf"), *METHODS.glob("*.json")]:
+        if path.parent in (CONFIGS, METHODS):
+            assert not any(word in path.read_text() for word in ("/home/", "/work/", "/tmp/", "/Users/")), path

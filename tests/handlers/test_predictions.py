@@ -1,0 +1,155 @@
+"""Predictions end up as files on the very grid of their images."""
+
+import logging
+import math
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Engine
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.engines import SupervisedEvaluator
+from monai.transforms import AsDiscreted, Compose, LoadImaged, ScaleIntensityd
+
+from monai_spct.data import HeaderSpacingReader
+from monai_spct.handlers import SavePredictions
+from monai_spct.inferers import VolumeInferer
+from monai_spct.transforms import VoteEntropyd
+
+RNG = np.random.default_rng(0)
+LPS = np.diag([-1.25, -1.25, 10, 1])
+OBLIQUE = np.array([[-1.2, 0.3, 0, 11], [0.3, 1.2, 0, -7], [0, 0, 10, 3], [0, 0, 0, 1]])
+
+
+def write(path, voxels, affine=LPS, *, sform_code=1, qform_code=1):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = nib.Nifti1Image(voxels, affine)
+    image.set_sform(affine, code=sform_code)
+    image.set_qform(affine, code=qform_code)
+    nib.save(image, path)
+    return path
+
+
+def save(folder, *items):
+    evaluator = Engine(lambda engine, batch: batch)  # noqa: ARG005
+    SavePredictions(folder).attach(evaluator)
+    evaluator.run([list(items)])
+
+
+def item(path, **entries):
+    shape = nib.load(path).shape
+    return {"image": MetaTensor(torch.zeros(1, *shape), meta={"filename_or_obj": str(path)}), **entries}
+
+
+def written(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+class Reads(torch.nn.Module):
+    """A network that finds each voxel's class in its intensity, 0 to 1 for classes 0 to 3."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        classes = (image[:, 0] * 3).round().long()
+        return torch.nn.functional.one_hot(classes, 4).movedim(-1, 1).float()
+
+
+@pytest.mark.parametrize(
+    ("affine", "sform_code", "qform_code"),
+    [(LPS, 1, 1), (LPS, 0, 1), (OBLIQUE, 2, 0), (np.diag([1.5, 1.5, 8, 1]), 1, 0)],
+    ids=["ACDC", "qform alone", "oblique", "RAS"],
+)
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
+def test_what_an_evaluator_predicts_lies_voxel_on_voxel_on_the_image(tmp_path, affine, sform_code, qform_code, suffix):
+    """P2."""
+    truth = RNG.integers(0, 4, (37, 29, 5))
+    truth.flat[:2] = 0, 3  # so that intensities are scaled by 3
+    source = write(
+        tmp_path / f"case7{suffix}",
+        (100 * truth).astype(np.int16),
+        affine,
+        sform_code=sform_code,
+        qform_code=qform_code,
+    )
+    transform = Compose(
+        [
+            LoadImaged("image", reader=HeaderSpacingReader(), ensure_channel_first=True),
+            ScaleIntensityd("image", 0.0, 1.0),
+        ]
+    )
+    evaluator = SupervisedEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=DataLoader(Dataset([{"image": str(source)}], transform), batch_size=1),
+        network=Reads(),
+        inferer=VolumeInferer(),
+        postprocessing=Compose([VoteEntropyd("pred"), AsDiscreted("pred", argmax=True)]),
+        val_handlers=[SavePredictions(tmp_path / "out")],
+    )
+    evaluator.run()
+
+    assert written(tmp_path / "out") == ["case7.nii.gz", "case7_uncertainty.nii.gz"]
+    image, mask = nib.load(source), nib.load(tmp_path / "out" / "case7.nii.gz")
+    assert mask.get_data_dtype() == np.uint8
+    np.testing.assert_array_equal(np.asarray(mask.dataobj), truth)
+    uncertainty = nib.load(tmp_path / "out" / "case7_uncertainty.nii.gz")
+    assert uncertainty.get_data_dtype() == np.float32
+    np.testing.assert_array_equal(np.asarray(uncertainty.dataobj), 0)  # a one-hot vote is certain
+    for result in (mask, uncertainty):
+        np.testing.assert_allclose(result.affine, image.affine, atol=1e-6)
+        for code in ("sform_code", "qform_code"):
+            assert result.header[code] == image.header[code]
+        assert result.header.get_zooms() == pytest.approx(image.header.get_zooms())
+
+
+def test_values_arrive_as_they_are(tmp_path):
+    source = write(tmp_path / "a.nii.gz", np.zeros((3, 4, 2), np.float32))
+    pred = torch.arange(24).reshape(1, 3, 4, 2) % 4
+    uncertainty = torch.linspace(0, math.log(4), 24).reshape(1, 3, 4, 2)
+    save(tmp_path / "out", item(source, pred=MetaTensor(pred.float()), uncertainty=MetaTensor(uncertainty)))
+    np.testing.assert_array_equal(nib.load(tmp_path / "out" / "a.nii.gz").get_fdata(), pred[0])
+    np.testing.assert_array_equal(nib.load(tmp_path / "out" / "a_uncertainty.nii.gz").dataobj, uncertainty[0].numpy())
+
+
+def test_each_volume_of_a_batch_has_its_file_and_a_map_only_where_there_is_one(tmp_path, caplog):
+    sources = [write(tmp_path / f"{name}.nii.gz", np.zeros((3, 4, 2), np.int16)) for name in "ab"]
+    pred = torch.ones(1, 3, 4, 2)
+    with caplog.at_level(logging.INFO, "monai_spct"):
+        save(tmp_path / "new" / "out", item(sources[0], pred=pred), item(sources[1], pred=pred, uncertainty=pred / 2))
+    assert written(tmp_path / "new" / "out") == ["a.nii.gz", "b.nii.gz", "b_uncertainty.nii.gz"]
+    assert [str(tmp_path / "new" / "out" / f"{name}.nii.gz") in caplog.text for name in "ab"] == [True, True]
+
+
+def test_a_second_run_replaces_the_first(tmp_path):
+    source = write(tmp_path / "a.nii.gz", np.zeros((3, 4, 2), np.int16))
+    for value in (1, 2):
+        save(tmp_path / "out", item(source, pred=torch.full((1, 3, 4, 2), value)))
+    assert set(np.unique(nib.load(tmp_path / "out" / "a.nii.gz").dataobj)) == {2}
+    assert written(tmp_path / "out") == ["a.nii.gz"]
+
+
+def test_a_prediction_that_still_needs_gradients_is_written(tmp_path):
+    source = write(tmp_path / "a.nii.gz", np.zeros((3, 4, 2), np.int16))
+    save(tmp_path / "out", item(source, pred=torch.ones(1, 3, 4, 2, requires_grad=True)))
+    assert set(np.unique(nib.load(tmp_path / "out" / "a.nii.gz").dataobj)) == {1}
+
+
+@pytest.mark.parametrize("image", [torch.zeros(1, 3, 4, 2), MetaTensor(torch.zeros(1, 3, 4, 2))], ids=["plain", "meta"])
+def test_an_image_without_a_file_is_refused(tmp_path, image):
+    with pytest.raises(ValueError, match="needs images that name their file: load them with `LoadImaged`"):
+        save(tmp_path / "out", {"image": image, "pred": torch.ones(1, 3, 4, 2)})
+
+
+@pytest.mark.parametrize(
+    ("pred", "message"),
+    [
+        (torch.ones(1, 4, 3, 2), r"`data` must have the shape of .*a\.nii\.gz, got \(4, 3, 2\) and \(3, 4, 2\)"),
+        (torch.full((1, 3, 4, 2), 0.5), "whole numbers that uint8 can hold"),
+        (torch.full((1, 3, 4, 2), 256), "whole numbers that uint8 can hold"),
+    ],
+    ids=["another grid", "no argmax", "too large"],
+)
+def test_a_prediction_that_no_mask_can_hold_is_refused_and_nothing_written(tmp_path, pred, message):
+    source = write(tmp_path / "a.nii.gz", np.zeros((3, 4, 2), np.int16))
+    with pytest.raises(ValueError, match=message):
+        save(tmp_path / "out", item(source, pred=pred))
+    assert not (tmp_path / "out").exists() or not written(tmp_path / "out")

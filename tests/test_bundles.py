@@ -1,0 +1,264 @@
+"""Bundles are found from anywhere, copied whole, and refuse what was mistyped."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monai_spct.bundles import bundle_root, bundles_folder, copy, put_the_cause_last, refuse_unknown_overrides
+
+PACKAGE_PARENT = Path(sys.modules["monai_spct"].__file__).parents[1]
+TRAIN = bundles_folder() / "acdc" / "configs" / "train.json"
+
+
+def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.path.insert(0, {str(PACKAGE_PARENT)!r}); "
+    first, *others = arguments
+    return subprocess.run(
+        [sys.executable, "-c", code + first, *others], capture_output=True, text=True, cwd=cwd, timeout=120
+    )
+
+
+def written(path: Path, content: dict[str, object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+# Copies
+
+
+def test_a_copy_has_all_of_the_bundle_and_the_methods(tmp_path):
+    target = tmp_path / "mine"
+    copy("acdc", target)
+    for source, there in (
+        (bundles_folder() / "acdc" / "configs", "configs"),
+        (bundles_folder() / "methods", "methods"),
+    ):
+        names = sorted(path.name for path in source.iterdir())
+        assert "labeled_only.json" in names or "train.json" in names
+        assert sorted(path.name for path in (target / there).iterdir()) == names
+        for name in names:
+            assert (target / there / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
+    folder = tmp_path / "bundles"
+    written(folder / "heart" / "configs" / "train.json", {"seed": 0})
+    written(folder / "methods" / "labeled_only.json", {})
+    for made in ("models/model.pt", "eval/scores.csv", "phantom/data/a.nii", "scripts/__pycache__/a.pyc"):
+        (folder / "heart" / made).parent.mkdir(parents=True)
+        (folder / "heart" / made).touch()
+    monkeypatch.setattr("monai_spct.bundles.bundles_folder", lambda: folder)
+    copy("heart", tmp_path / "mine")
+    files = sorted(path.relative_to(tmp_path / "mine").as_posix() for path in (tmp_path / "mine").rglob("*.*"))
+    assert files == ["configs/train.json", "methods/labeled_only.json"]
+
+
+def test_what_to_run_next_names_the_copy(tmp_path):
+    line = copy("acdc", str(tmp_path / "mine"))
+    assert line.startswith("python -m monai.bundle run training ")
+    assert str(tmp_path / "mine" / "configs" / "train.json") in line
+    assert "--dataset_dir" in line
+
+
+@pytest.mark.parametrize("name", ["acd", "methods", "ACDC", "acdc/configs"])
+def test_an_unknown_bundle_is_named_beside_those_that_there_are(tmp_path, name):
+    with pytest.raises(ValueError, match=r"`name` must be one of \[.*'acdc'.*\], got ") as error:
+        copy(name, tmp_path / "mine")
+    assert repr(name) in str(error.value)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_place_that_is_taken_stays_as_it_is(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=str(tmp_path)):
+        copy("acdc", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_command_line_copies_too_and_says_where_bundles_are(tmp_path):
+    run = "import runpy; runpy.run_module('monai_spct.bundles', run_name='__main__', alter_sys=True)"
+    made = python(run, "copy", "acdc", str(tmp_path / "mine"), cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "--config_file" in made.stdout
+    assert (tmp_path / "mine" / "configs" / "train.json").is_file()
+    folder = python(run, "folder", cwd=tmp_path)
+    assert Path(folder.stdout.strip()) == bundles_folder()
+
+
+# Where a bundle is
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--config_file", "/data/mine/configs/train.json"],
+        ["--config_file=/data/mine/configs/train.json"],
+        ["--config-file", "/data/mine/configs/train.json"],
+        ["--config_file", "['/data/mine/configs/train.json','/data/mine/configs/small.json']"],
+        ["--config_file=('/data/mine/configs/train.json', '/data/methods/labeled_only.json')"],
+        ["--config_file", "['/data/methods/labeled_only.json', '/data/mine/configs/train.json']"],
+        ["--config_file", "/elsewhere/configs/a.json", "--config_file", "/data/mine/configs/train.json"],
+    ],
+    ids=["two words", "one word", "dashes", "list", "tuple", "overlay first", "the last counts"],
+)
+@pytest.mark.parametrize("before", [[], ["run", "training", "--dataset_dir", "/data/configs/x"]], ids=["", "after"])
+def test_the_root_is_above_the_configs_folder_of_the_command_line(before, argv):
+    assert bundle_root("acdc", [*before, *argv, "--max_epochs", "3"]) == "/data/mine"
+
+
+def test_a_relative_path_counts_from_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert bundle_root("acdc", ["--config_file", "bundles/acdc/configs/train.json"]) == str(tmp_path / "bundles/acdc")
+    assert bundle_root("acdc", ["--config_file", "configs/train.json"]) == str(tmp_path)
+
+
+def test_without_a_config_file_the_root_is_the_bundle_one_stands_in_or_the_one_that_came_along(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert bundle_root("acdc", []) == str(bundles_folder() / "acdc")
+    written(tmp_path / "configs" / "metadata.json", {})
+    assert bundle_root("acdc", []) == "."
+
+
+@pytest.mark.parametrize("argv", [["--config_file"], ["--config_file", "train.json"]], ids=["no value", "other folder"])
+def test_a_config_file_that_says_nothing_about_a_root_is_passed_over(tmp_path, monkeypatch, argv):
+    monkeypatch.chdir(tmp_path)
+    assert bundle_root("acdc", argv) == str(bundles_folder() / "acdc")
+
+
+def test_by_default_the_command_line_is_that_of_the_process(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["monai.bundle", "run", "--config_file", "/data/mine/configs/train.json"])
+    assert bundle_root("acdc") == "/data/mine"
+
+
+# Mistyped overrides
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--max_epochs", "7"],
+        ["--max_epochs=7"],
+        ["--max-epochs", "7"],
+        ["--train#trainer#max_epochs", "1"],
+        ["--train::trainer::max_epochs=1"],
+        ["--structures#4", "Aorta"],
+        ["--dataset_dir", "--"],
+        ["--alpha", "-1", "--run_id", "training", "--meta_file=x.json", "--logging_file", "False"],
+        ["--workflow_type", "train", "--init_id", "initialize", "--args_file", "a.json", "--tracking", "mlflow"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_a_config_or_the_runner_knows_is_let_through(arguments):
+    refuse_unknown_overrides(["run", "training", "--config_file", str(TRAIN), *arguments])
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown", "near"),
+    [
+        ("--max_epoch=7", "--max_epoch", "--max_epochs"),
+        ("--max_epoch", "--max_epoch", "--max_epochs"),
+        ("--max-epoch", "--max_epoch", "--max_epochs"),
+        ("--labelled_ratio", "--labelled_ratio", "--labeled_ratio"),
+        ("--trian#trainer#max_epochs", "--trian", "--train"),
+        ("--trian::trainer", "--trian", "--train"),
+        ("--data_dir", "--data_dir", "--dataset_dir"),
+        ("--learning_rat=0.1", "--learning_rat", "--learning_rate"),
+    ],
+)
+def test_what_nobody_knows_is_refused_with_the_nearest_right_name(argument, shown, near):
+    with pytest.raises(ValueError, match=rf"^unknown override `{shown}`: .*Did you mean `{near}`\?$"):
+        refuse_unknown_overrides(["--config_file", str(TRAIN), argument, "7"])
+
+
+def test_where_nothing_is_near_no_name_is_offered():
+    with pytest.raises(ValueError, match=r"^unknown override `--xyzzy`: no config file has such a key\.$"):
+        refuse_unknown_overrides(["--config_file", str(TRAIN), "--xyzzy", "7"])
+
+
+def test_all_mistakes_are_named_at_once():
+    with pytest.raises(ValueError, match=r"`--max_epoch`.*`--max_epochs`.*`--sed`.*`--seed`"):
+        refuse_unknown_overrides(["--config_file", str(TRAIN), "--max_epoch", "7", "--sed", "1"])
+
+
+def test_a_runner_option_is_never_offered_as_the_right_name():
+    with pytest.raises(ValueError, match="run_nam") as error:
+        refuse_unknown_overrides(["--config_file", str(TRAIN), "--run_nam", "7"])
+    assert "--run_name" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["resume", "+resume"])
+def test_keys_of_all_config_files_count(tmp_path, key):
+    one, two = written(tmp_path / "a.json", {"seed": 0}), written(tmp_path / "b.json", {key: False})
+    files = f"['{one}','{two}']"
+    refuse_unknown_overrides(["--config_file", files, "--resume", "True", "--seed", "1"])
+    with pytest.raises(ValueError, match="resume"):
+        refuse_unknown_overrides(["--config_file", str(one), "--resume", "True"])
+
+
+def test_configs_in_yaml_are_read_too(tmp_path):
+    path = tmp_path / "train.yaml"
+    path.write_text("max_epochs: 3\ntrain:\n  trainer: null\n")
+    refuse_unknown_overrides(["--config_file", str(path), "--max_epochs", "7", "--train#trainer", "x"])
+    with pytest.raises(ValueError, match="`--max_epochs`"):
+        refuse_unknown_overrides(["--config_file", str(path), "--max_epoch", "7"])
+
+
+def test_other_programs_keep_their_options(monkeypatch):
+    refuse_unknown_overrides(["pytest", "--max_epoch", "7"])
+    monkeypatch.setattr(sys, "argv", ["pytest", "--max_epoch=7"])
+    refuse_unknown_overrides()
+    monkeypatch.setattr(sys, "argv", ["monai.bundle", "--config_file", str(TRAIN), "--max_epoch=7"])
+    with pytest.raises(ValueError, match="max_epoch"):
+        refuse_unknown_overrides()
+
+
+# The last line
+
+
+WRAPPED = """
+from monai_spct.bundles import put_the_cause_last
+put_the_cause_last()
+try:
+    try:
+        raise ValueError("`alpha` must lie between 0 and 1, got 2.")
+    except ValueError as error:
+        raise RuntimeError("Failed to instantiate component 'A'") from error
+except RuntimeError as error:
+    raise RuntimeError("Failed to evaluate '$@train'") from error
+"""
+
+
+def test_a_wrapped_error_ends_with_its_first_cause(tmp_path):
+    done = python(f"exec({WRAPPED!r})", cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert lines[-1] == "What went wrong: `alpha` must lie between 0 and 1, got 2."
+    assert "RuntimeError: Failed to evaluate '$@train'" in lines  # the traceback is there all the same
+    assert "ValueError: `alpha` must lie between 0 and 1, got 2." in lines
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["raise ValueError('plain')", "try:\n    {}['a']\nexcept KeyError:\n    raise ValueError('plain')"],
+    ids=["alone", "after another"],
+)
+def test_an_error_without_a_cause_ends_as_ever(tmp_path, code):
+    done = python(
+        f"exec({'from monai_spct.bundles import put_the_cause_last; put_the_cause_last()' + chr(10) + code!r})",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == "ValueError: plain"
+    assert "What went wrong" not in done.stderr
+
+
+def test_it_changes_the_hook_alone(monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    put_the_cause_last()
+    assert sys.excepthook is not sys.__excepthook__
+    put_the_cause_last()  # a second time does no harm
+    assert callable(sys.excepthook)
