@@ -61,7 +61,7 @@ def copy(name: str, target: str | Path) -> str:
     if not (source / "configs").is_dir():
         names = sorted(path.parent.name for path in bundles_folder().glob("*/configs"))
         raise ValueError(f"`name` must be one of {names}, got {name!r}.")
-    ignored = shutil.ignore_patterns("models", "eval", "phantom", "__pycache__")
+    ignored = shutil.ignore_patterns("models", "eval", "phantom", "predictions", "__pycache__")
     shutil.copytree(source, target, ignore=ignored)
     shutil.copytree(bundles_folder() / "methods", target / "methods")
     return f"python -m monai.bundle run training --config_file {target / 'configs' / 'train.json'} --dataset_dir ..."
@@ -129,10 +129,11 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
 
 
 def put_the_cause_last() -> None:
-    """Let an error that ends this process close with its first cause.
+    """Let an error that ends this process close with what went wrong.
 
-    A config's parser wraps each error in others that name the component, so that the last line of a long traceback, the
-    one that people read, says nothing of what is wrong.
+    MONAI's parser and transforms wrap each error in others that name the component, so that the last line of a long
+    traceback, the one that people read, says nothing of what is wrong. What follows the traceback then is the first
+    error that MONAI did not raise itself.
 
     Example:
         >>> from monai_spct.bundles import put_the_cause_last
@@ -142,12 +143,19 @@ def put_the_cause_last() -> None:
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         sys.__excepthook__(kind, error, traceback)
         cause = error
-        while cause.__cause__ is not None:
+        while cause.__cause__ is not None and _raised_by_monai(cause):
             cause = cause.__cause__
         if cause is not error:
             sys.stderr.write(f"\nWhat went wrong: {cause}\n")
 
     sys.excepthook = hook
+
+
+def _raised_by_monai(error: BaseException) -> bool:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and str(frame.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "monai"
 
 
 def _config_files(argv: Sequence[str]) -> list[Path]:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from monai_spct.functional.checks import at_least, in_unit_interval, positive
 from monai_spct.functional.divergence import generalized_jsd, kl_divergence, mixture
 
 __all__ = ["pace_upper_bound", "self_paced_jsd", "self_paced_weights"]
@@ -93,8 +94,11 @@ def pace_upper_bound(num_views: int, eps: float = 1e-5) -> float:
     ``eps``. The paper's bound is in bits; it holds all the more for the divergences here, which are in nats.
 
     Args:
-        num_views: number of networks K.
-        eps: the smallest weight.
+        num_views: number of networks K, at least 2.
+        eps: the smallest weight, above 0 and at most 1.
+
+    Raises:
+        ValueError: when a number is out of its range.
 
     Reference:
         Wang et al., Medical Image Analysis 2021: "Setting the learning pace parameter"; Lin, "Divergence measures based
@@ -105,4 +109,5 @@ def pace_upper_bound(num_views: int, eps: float = 1e-5) -> float:
         >>> round(pace_upper_bound(2, eps=1e-5), 2)
         17.61
     """
-    return math.log2(num_views / eps)
+    in_unit_interval("eps", positive("eps", eps))
+    return math.log2(at_least("num_views", num_views, 2) / eps)

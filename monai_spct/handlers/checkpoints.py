@@ -137,7 +137,10 @@ class SaveCheckpoints:
                 f"{engine.state.epoch_length}: schedules would not fit together."
             )
         for name, item in self.objects.items():
-            item.load_state_dict(state[name])
+            try:
+                item.load_state_dict(state[name])
+            except (KeyError, RuntimeError, ValueError) as error:  # torch lists every key that differs
+                raise ValueError(f"{path} is of a run with another `{name}`: resume with the same settings.") from error
         torch.set_rng_state(run["rng"])
         if len(run["cuda_rng"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(run["cuda_rng"])

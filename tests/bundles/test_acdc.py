@@ -1,0 +1,895 @@
+"""The bundle for ACDC does what its user asks on the command line, or says why not: on phantoms, and on real data."""
+
+import csv
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib.image
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser, ConfigWorkflow
+from monai.transforms import LoadImage
+from monai.utils import set_determinism
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import monai_spct
+from monai_spct.bundles import bundles_folder, copy
+from monai_spct.data import HeaderSpacingReader, acdc_cases, split_cases, write_acdc_phantom
+from monai_spct.metrics import case_name
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
+    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
+    # nothing to take back where nothing was resampled
+    pytest.mark.filterwarnings("ignore:inverse has been called but no invertible transforms:UserWarning"),
+]
+
+BUNDLES = bundles_folder()
+CONFIGS = BUNDLES / "acdc" / "configs"
+TRAIN, EVALUATE, INFERENCE, SMALL = (CONFIGS / f"{name}.json" for name in ("train", "evaluate", "inference", "small"))
+LABELED_ONLY = BUNDLES / "methods" / "labeled_only.json"
+PATIENTS = 5  # 1 labeled, 2 unlabeled, 1 for validation, 1 for testing; 2 cases each
+LITTLE = {
+    "crop_size": 32,
+    "labeled_batch_size": 2,
+    "unlabeled_batch_size": 2,
+    "labeled_patients": 1,
+    "epoch_length": 2,
+    "max_epochs": 2,
+}
+STRUCTURES = ("RV", "Myo", "LV")
+LOSSES = ("loss", "supervised_loss", "co_training_loss", "consistency_loss")
+NOTES = ("pace", "selected_share", "disagreement")
+
+
+# Two ways to run a config: as users do, and in this process, which saves the seconds that imports take
+
+
+def command(verb: str, config: str, *options: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """``python -m monai.bundle run``, as it is typed."""
+    parent = str(Path(monai_spct.__file__).parents[1])
+    paths = os.pathsep.join(path for path in (parent, os.environ.get("PYTHONPATH")) if path)
+    return subprocess.run(
+        [sys.executable, "-m", "monai.bundle", "run", verb, "--config_file", config, *map(str, options)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+        timeout=540,
+    )
+
+
+def options(**settings: object) -> list[object]:
+    return [word for name, value in settings.items() for word in (f"--{name}", value)]
+
+
+def workflow(*configs: Path, kind: str = "infer", **settings: object) -> ConfigWorkflow:
+    """A config with overrides, initialized."""
+    result = ConfigWorkflow([str(path) for path in configs], workflow_type=kind, logging_file=False, **settings)
+    result.initialize()
+    return result
+
+
+def training(data: Path, output: Path, *overlays: Path, **settings: object) -> ConfigWorkflow:
+    settings = {**LITTLE, "dataset_dir": str(data), "output_dir": str(output), "num_workers": 0, **settings}
+    return workflow(TRAIN, *overlays, kind="train", **settings)
+
+
+def trained(data: Path, output: Path, *overlays: Path, **settings: object) -> ConfigWorkflow:
+    result = training(data, output, *overlays, **settings)
+    result.run()
+    return result
+
+
+def causes(error: BaseException | None) -> list[BaseException]:
+    """An error and what it came from."""
+    return [] if error is None else [error, *causes(error.__cause__)]
+
+
+def first_cause(error: BaseException) -> BaseException:
+    return causes(error)[-1]
+
+
+@pytest.fixture(autouse=True)
+def process_left_as_it_was(monkeypatch):
+    """A run changes the hook for errors, the search path and the random state of its process."""
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    yield
+    set_determinism(None)
+
+
+# Data
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("acdc") / "data"
+    return write_acdc_phantom(folder, patients=PATIENTS, size=(40, 44), spacing=(3.2, 3.5), slices=(4, 5))
+
+
+def lists(data: Path):
+    """The split that a little training makes."""
+    return split_cases(acdc_cases(data), labeled_patients=1, num_validation=0)
+
+
+@pytest.fixture
+def own_data(data, tmp_path) -> Path:
+    """A copy of the data that a test may spoil."""
+    return Path(shutil.copytree(data, tmp_path / "spoiled data"))
+
+
+def rewrite(path: str, change, affine=None) -> None:
+    image = nib.load(path)
+    voxels = change(np.asarray(image.dataobj))
+    header = image.header.copy()
+    header.set_data_dtype(voxels.dtype)
+    nib.save(nib.Nifti1Image(voxels, image.affine if affine is None else affine, header), path)
+
+
+def an_image(path: Path, voxels: np.ndarray, spacing=(3.3, 3.3, 10.0)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(voxels, np.diag([-spacing[0], -spacing[1], spacing[2], 1])), path)
+    return path
+
+
+# The way of a user: train, evaluate, predict
+
+
+class Runs(NamedTuple):
+    """What a user typed, and what came of it."""
+
+    output: Path
+    images: Path
+    train: subprocess.CompletedProcess[str]
+    evaluate: subprocess.CompletedProcess[str]
+    inference: subprocess.CompletedProcess[str]
+    mistyped: subprocess.CompletedProcess[str]
+    no_data: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def runs(data, tmp_path_factory) -> Runs:
+    base = tmp_path_factory.mktemp("runs")
+    output, images = base / "output", base / "images"
+    for case in acdc_cases(data)[:2]:
+        (images / case["patient"]).mkdir(parents=True, exist_ok=True)
+        shutil.copy(case["image"], images / case["patient"])
+    an_image(images / "odd.nii.gz", np.random.default_rng(0).integers(0, 300, (37, 29, 5)).astype(np.int16))
+
+    handlers = json.loads(TRAIN.read_text())["train"]["handlers"]
+    log = next(n for n, handler in enumerate(handlers) if "TensorBoardStatsHandler" in str(handler))
+    where = options(output_dir=output)
+    settings = options(**LITTLE, num_validation=1, val_interval=1, **{f"train#handlers#{log}#iteration_log": 1})
+    relative = f"{BUNDLES.name}/acdc/configs/train.json"
+    with ThreadPoolExecutor(2) as pool:  # each from another place
+        train = pool.submit(
+            command, "training", relative, *options(dataset_dir=data), *where, *settings, cwd=BUNDLES.parent
+        )
+        mistyped = pool.submit(
+            *(command, "training", str(TRAIN)), *options(dataset_dir=data, max_epoch=7, labelled_ratio=0.2), cwd=base
+        )
+        no_data = pool.submit(
+            command, "training", str(TRAIN), *options(dataset_dir="nowhere", output_dir=base / "none"), cwd=base
+        )
+        train.result()
+        evaluate = pool.submit(
+            *(command, "evaluating", "configs/evaluate.json", *options(dataset_dir=data, max_pictures=1), *where),
+            cwd=BUNDLES / "acdc",
+        )
+        inference = pool.submit(
+            *(command, "inferring", str(INFERENCE), *options(dataset_dir=images, uncertainty="true"), *where), cwd=base
+        )
+    return Runs(output, images, *(f.result() for f in (train, evaluate, inference, mistyped, no_data)))
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "inference"])
+def test_each_config_runs_to_its_end_from_its_own_place(runs, name):
+    done = getattr(runs, name)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["model.pt", "best.pt"])
+def test_the_weights_that_predict_are_a_bare_state_dict(runs, name):
+    state = torch.load(runs.output / "models" / name, weights_only=True)
+    assert {key.split(".")[0] for key in state} == {"networks"}
+    assert {key.split(".")[1] for key in state} == {"0", "1"}
+    assert all(value.isfinite().all() for value in state.values())
+
+
+def test_the_last_state_of_the_run_can_be_loaded_safely(runs):
+    state = torch.load(runs.output / "models" / "last.pt", weights_only=True)
+    assert (state["run"]["epoch"], state["run"]["epoch_length"]) == (2, 2)
+    assert {"network", "teachers", "optimizer", "lr_scheduler"} <= set(state)
+
+
+def test_the_views_differ_in_the_file(runs):
+    """P18."""
+    state = torch.load(runs.output / "models" / "model.pt", weights_only=True)
+    kernels = [name for name in state if name.startswith("networks.0.") and state[name].ndim == 4]
+    assert kernels
+    for name in kernels:
+        assert not torch.equal(state[name], state[name.replace("networks.0.", "networks.1.")])
+
+
+def test_no_file_is_left_half_written(runs):
+    hidden = [path.name for path in runs.output.rglob(".*")]
+    assert hidden == []
+    assert sorted(path.name for path in (runs.output / "models").iterdir()) == ["best.pt", "last.pt", "model.pt"]
+
+
+def test_losses_pace_and_agreement_are_on_record(runs):
+    events = EventAccumulator(str(runs.output / "eval"))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    for name in (*LOSSES, *NOTES):
+        points = events.Scalars(name)
+        assert [point.step for point in points] == [1, 2, 3, 4], name
+        assert all(math.isfinite(point.value) for point in points), name
+    parts = [sum(events.Scalars(name)[n].value for name in LOSSES[1:]) for n in range(4)]
+    assert [point.value for point in events.Scalars("loss")] == pytest.approx(parts, rel=1e-5)
+    paces = [point.value for point in events.Scalars("pace")]
+    assert paces[0] == pytest.approx(0.2)
+    assert paces[0] == paces[1] < paces[2] == paces[3]
+    for name in ("selected_share", "disagreement"):
+        assert all(0 <= point.value <= 1 for point in events.Scalars(name))
+    assert "mean_dsc" in tags
+    assert [point.step for point in events.Scalars("mean_dsc")] == [1, 2]
+    assert all(0 <= point.value <= 1 for point in events.Scalars("mean_dsc"))
+
+
+def test_patients_and_cases_are_printed(runs):
+    """P8."""
+    for line in (
+        "labeled: 1 patient, 2 cases",
+        "unlabeled: 2 patients, 4 cases",
+        "validation: 1 patient, 2 cases",
+        "test: 1 patient, 2 cases",
+    ):
+        assert f"\n{line}\n" in runs.train.stdout
+
+
+def test_a_bar_shows_the_way_and_the_time_left(runs):
+    for done, what, steps in (
+        (runs.train, "training", 4),
+        (runs.evaluate, "evaluating", 2),
+        (runs.inference, "predicting", 3),
+    ):
+        assert re.search(rf"{what}: 100%\|.*\| {steps}/{steps} \[\d\d:\d\d<\d\d:\d\d", done.stderr), done.stderr
+
+
+def test_scores_have_one_line_for_each_volume_and_structure(runs, data):
+    with (runs.output / "eval" / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    cases = [case["case"] for case in split_cases(acdc_cases(data), labeled_patients=1, num_validation=1).test]
+    assert len(cases) == 2
+    assert [(row["case"], row["structure"]) for row in rows] == [(c, s) for c in cases for s in STRUCTURES]
+    for row in rows:
+        assert 0 <= float(row["dsc"]) <= 1
+        assert 0 <= float(row["hd95"]) <= float(row["hd"]) < math.inf
+
+
+def test_the_summary_is_valid_json_and_on_the_screen(runs):
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    text = (runs.output / "eval" / "summary.json").read_text()
+    summary = json.loads(text, parse_constant=refuse)
+    assert list(summary) == [*STRUCTURES, "mean"]
+    assert "| structure | DSC | HD (mm) | HD95 (mm) | missed |" in runs.evaluate.stdout
+    for name, row in summary.items():
+        assert row["n_volumes"] == 2
+        assert f"| {name} | {row['dsc_mean']:.3f} ± {row['dsc_std']:.3f} |" in runs.evaluate.stdout
+    assert f"scores are in {runs.output / 'eval'}" in runs.evaluate.stdout
+
+
+@pytest.mark.parametrize("folder", ["eval", "predictions"])
+def test_pictures_can_be_looked_at(runs, folder):
+    pictures = sorted((runs.output / folder / "pictures").glob("*"))
+    assert len(pictures) == (1 if folder == "eval" else 3)  # as many as were asked for, or there are
+    for path in pictures:
+        picture = matplotlib.image.imread(path)
+        assert min(picture.shape[:2]) > 100
+        assert picture[..., :3].std() > 0.05
+
+
+def test_predictions_lie_on_the_grid_of_their_images(runs):
+    """P2."""
+    images = sorted(runs.images.rglob("*.nii.gz"))
+    assert len(images) == 3
+    found = {path.name for path in (runs.output / "predictions").glob("*.nii.gz")}
+    assert found == {f"{case_name(path)}{end}.nii.gz" for path in images for end in ("", "_uncertainty")}
+    for path in images:
+        source = nib.load(path)
+        mask = nib.load(runs.output / "predictions" / path.name)
+        uncertainty = nib.load(runs.output / "predictions" / f"{case_name(path)}_uncertainty.nii.gz")
+        for result, dtype in ((mask, np.uint8), (uncertainty, np.float32)):
+            assert result.get_data_dtype() == dtype
+            assert result.shape == source.shape
+            np.testing.assert_allclose(result.affine, source.affine, atol=1e-5)
+            assert [int(result.header[code]) for code in ("sform_code", "qform_code")] == [
+                int(source.header[code]) for code in ("sform_code", "qform_code")
+            ]
+        assert set(np.unique(mask.dataobj)) <= {0, 1, 2, 3}
+        values = np.asarray(uncertainty.dataobj)
+        assert values.min() >= 0
+        assert values.max() <= math.log(4) + 1e-6
+        assert values.std() > 0
+
+
+def test_a_mistyped_override_ends_with_the_right_name(runs, data):
+    """P30."""
+    assert runs.mistyped.returncode != 0
+    last = runs.mistyped.stderr.strip().splitlines()[-1]
+    assert "unknown override `--max_epoch`" in last
+    assert "Did you mean `--max_epochs`?" in last
+    assert "unknown override `--labelled_ratio`" in last
+    assert "Did you mean `--labeled_ratio`?" in last
+    assert "labeled:" not in runs.mistyped.stdout  # no volume was read
+    assert data.is_dir()
+
+
+def test_without_data_the_last_lines_say_where_it_was_looked_for_and_where_it_comes_from(runs):
+    assert runs.no_data.returncode != 0
+    last = runs.no_data.stderr.strip().split("What went wrong: ")[-1]
+    assert len(last.splitlines()) < 10
+    assert str(runs.output.parent / "nowhere") in last  # absolute
+    for part in (
+        "patientNNN_frameFF_gt.nii.gz",
+        "www.creatis.insa-lyon.fr",
+        "phantom.json",
+        "monai.bundle run training",
+    ):
+        assert part in last
+    assert not (runs.output.parent / "none").exists()
+
+
+# Where a bundle is run from
+
+
+@pytest.mark.parametrize(
+    ("place", "config", "root"),
+    [
+        (BUNDLES.parent, f"{BUNDLES.name}/acdc/configs/train.json", BUNDLES / "acdc"),
+        (BUNDLES / "acdc", "configs/train.json", BUNDLES / "acdc"),
+        (CONFIGS, "train.json", BUNDLES / "acdc"),
+        (Path("/"), str(TRAIN), BUNDLES / "acdc"),
+    ],
+    ids=["project root", "bundle", "configs folder", "elsewhere"],
+)
+def test_results_go_beside_the_configs_from_whatever_directory(monkeypatch, place, config, root):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["monai.bundle", "run", "training", "--config_file", config])
+    parser = ConfigParser()
+    parser.read_config(config)
+    assert Path(parser.get_parsed_content("bundle_root")).resolve() == root
+    assert Path(parser.get_parsed_content("output_dir")).resolve() == root
+
+
+def test_a_copy_keeps_its_results_to_itself(monkeypatch, tmp_path, data):
+    copy("acdc", tmp_path / "mine")
+    config = tmp_path / "mine" / "configs" / "train.json"
+    overlay = tmp_path / "mine" / "methods" / "labeled_only.json"
+    monkeypatch.setattr(sys, "argv", ["monai.bundle", "run", "training", "--config_file", f"['{config}','{overlay}']"])
+    workflow(config, overlay, kind="train", dataset_dir=str(data), **{**LITTLE, "max_epochs": 1}).run()
+    assert (tmp_path / "mine" / "models" / "model.pt").is_file()
+
+
+@pytest.mark.parametrize("config", [TRAIN, EVALUATE, INFERENCE], ids=lambda path: path.stem)
+def test_the_root_can_be_set(tmp_path, config):
+    parser = ConfigParser()
+    parser.read_config(str(config))
+    parser["bundle_root"] = str(tmp_path)
+    assert parser.get_parsed_content("output_dir") == str(tmp_path)
+
+
+# Overrides
+
+
+@pytest.mark.parametrize(
+    ("settings", "labeled"),
+    [({}, 7), ({"labeled_ratio": 0.05}, 3), ({"labeled_ratio": 1}, 75), ({"labeled_patients": 2}, 2)],
+    ids=["default", "5 %", "all", "2 patients"],
+)
+def test_of_a_hundred_patients_as_many_are_labeled_as_one_asks_for(tmp_path, settings, labeled):
+    """P8, P10; as in the paper."""
+    for n in range(1, 101):
+        folder = tmp_path / "training" / f"patient{n:03d}"
+        folder.mkdir(parents=True)
+        (folder / f"patient{n:03d}_frame01.nii.gz").touch()
+        (folder / f"patient{n:03d}_frame01_gt.nii.gz").touch()
+    splits = {}
+    for name, config in (("train", TRAIN), ("evaluate", EVALUATE)):
+        parser = ConfigParser()
+        parser.read_config(str(config))
+        parser.update({"dataset_dir": str(tmp_path), **(settings if name == "train" else {})})
+        splits[name] = parser.get_parsed_content("split")
+    split = splits["train"]
+    counts = [len({case["patient"] for case in part}) for part in (split.labeled, split.unlabeled, split.test)]
+    assert counts == [labeled, 75 - labeled, 25]
+    assert split.test == splits["evaluate"].test
+    everyone = [case["patient"] for part in (split.labeled, split.unlabeled, split.test) for case in part]
+    assert len(set(everyone)) == 100
+
+
+def test_three_views_are_trained_and_found_again_by_the_evaluation(tmp_path, data):
+    run = trained(data, tmp_path, num_views=3, epoch_length=1, max_epochs=1)
+    assert len(run.parser.get_parsed_content("network").networks) == 3
+    assert len(run.parser.get_parsed_content("teachers").networks) == 3
+    tested = workflow(EVALUATE, dataset_dir=str(data), output_dir=str(tmp_path), max_pictures=0)
+    tested.run()
+    assert len(tested.parser.get_parsed_content("network").networks) == 3
+    assert (tmp_path / "eval" / "summary.json").is_file()
+
+
+def test_the_seed_decides_the_first_weights_and_the_whole_run(tmp_path, data):
+    """P28."""
+    first, last = {}, {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 2)):
+        run = training(data, tmp_path / name, seed=seed, epoch_length=1)
+        first[name] = torch.cat([p.detach().flatten() for p in run.parser.get_parsed_content("network").parameters()])
+        run.run()
+        state = torch.load(tmp_path / name / "models" / "model.pt", weights_only=True)
+        last[name] = torch.cat([value.flatten().double() for value in state.values()])
+    for weights in (first, last):
+        assert torch.equal(weights["a"], weights["b"])
+        assert not torch.equal(weights["a"], weights["c"])
+
+
+@pytest.mark.parametrize("name", ["max_epochs", "train#trainer#max_epochs"])
+def test_the_length_of_the_run_sets_the_schedule_of_the_learning_rate(tmp_path, data, name):
+    """P25, P27."""
+    run = training(data, tmp_path, **{name: 5, "epoch_length": 4})
+    parsed = run.parser.get_parsed_content
+    assert parsed("train#trainer").state.max_epochs == 5
+    assert parsed("total_iterations") == 20
+    rate = parsed("lr_scheduler").lr_lambdas[0]
+    assert rate(2) == 1  # the peak, after a tenth of the iterations
+    assert rate(0) < rate(1) < 1
+    assert all(rate(n) > rate(n + 1) for n in range(2, 20))
+    assert rate(20) == pytest.approx(0, abs=1e-6)
+
+
+def test_device_workers_and_batches_follow_their_settings(tmp_path, data):
+    device = "$torch.device('cpu')"
+    run = training(data, tmp_path, device=device, num_workers=2, labeled_batch_size=3, unlabeled_batch_size=5)
+    parsed = run.parser.get_parsed_content
+    assert parsed("train#trainer").state.device == torch.device("cpu")
+    loader = parsed("train#dataloader")
+    assert [part.num_workers for part in loader.loaders] == [2, 2]
+    run = training(data, tmp_path, num_workers=0, labeled_batch_size=3, unlabeled_batch_size=5)
+    loader = run.parser.get_parsed_content("train#dataloader")
+    assert [part.num_workers for part in loader.loaders] == [0, 0]
+    shapes = {key: tuple(value.shape) for key, value in next(iter(loader)).items()}
+    assert shapes == {"image": (3, 1, 32, 32), "label": (3, 1, 32, 32), "unlabeled": (5, 1, 32, 32)}
+
+
+@pytest.mark.parametrize("term", ["co_training", "consistency"])
+def test_a_term_can_be_switched_off(tmp_path, data, term):
+    run = training(data, tmp_path, epoch_length=1, max_epochs=1, **{f"objective#{term}#_disabled_": True})
+    run.run()
+    output = run.parser.get_parsed_content("train#trainer").state.output
+    assert {str(name) for name in output if str(name).endswith("_loss")} == {
+        f"{name}_loss" for name in ("supervised", "co_training", "consistency") if name != term
+    }
+
+
+def test_slices_smaller_than_the_crop_are_padded(tmp_path, data):
+    """P5."""
+    loader = training(data, tmp_path, crop_size=48).parser.get_parsed_content("train#dataloader")
+    batch = next(iter(loader))
+    assert batch["image"].shape == (2, 1, 48, 48)
+    assert batch["unlabeled"].shape == (2, 1, 48, 48)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"labeled_ratio": 0, "labeled_patients": None}, r"`labeled_ratio` must be above 0 and at most 1, got 0\."),
+        ({"labeled_ratio": 1.5, "labeled_patients": None}, r"`labeled_ratio` must .* at most 1, got 1\.5\."),
+        ({"labeled_patients": 0}, r"`labeled_patients` must be a whole number of at least 1, got 0\."),
+        ({"labeled_patients": 5}, r"`labeled_patients` must be at most the 4 training patients, got 5\."),
+        ({"test_ratio": 1}, r"`test_ratio` must be at least 0 and below 1, got 1\."),
+        ({"num_validation": 4}, "`num_validation` must leave a patient to train on"),
+        ({"num_views": 0}, r"`num_views` must be a whole number of at least 1, got 0\."),
+        ({"num_views": 1}, r"`num_views` must be at least 2, got 1\."),
+        ({"pace_start": -0.2}, r"`pace` must be positive, got -0\.2\."),
+        ({"alpha": 2}, r"`alpha` must lie between 0 and 1, got 2\.0\."),
+        ({"ema_decay": 1.5}, r"`decay` must lie between 0 and 1, got 1\.5\."),
+        ({"labeled_batch_size": 0}, r"`labeled_batch_size` must be a whole number of at least 1, got 0\."),
+        ({"unlabeled_batch_size": 0}, r"`unlabeled_batch_size` must be a whole number of at least 1, got 0\."),
+        ({"epoch_length": 0}, r"`iterations` must be a whole number of at least 1, got 0\."),
+        ({"max_epochs": 0}, "max_epochs"),
+        ({"learning_rate": -1}, "learning rate: -1"),
+    ],
+    ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_a_setting_out_of_its_range_is_refused_by_name_before_anything_is_written(tmp_path, data, settings, message):
+    with pytest.raises(Exception, match=r"\w") as error:
+        trained(data, tmp_path / "output", **settings)
+    cause = first_cause(error.value)
+    assert isinstance(cause, ValueError)
+    assert re.search(message, str(cause)), str(cause)
+    assert not (tmp_path / "output" / "models").exists()
+
+
+def unlabeled_case(case):
+    Path(case["label"]).unlink()
+
+
+def value_outside(case):
+    def change(label):
+        label[3, 4, 1] = 4
+        return label
+
+    rewrite(case["label"], change)
+
+
+def other_shape(case):
+    rewrite(case["label"], lambda label: label[:-1])
+
+
+def cut_off(case):
+    content = Path(case["image"]).read_bytes()
+    Path(case["image"]).write_bytes(content[: len(content) // 2])
+
+
+def several_frames(case):
+    rewrite(case["image"], lambda image: np.stack([image] * 3, -1))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (unlabeled_case, r"labeled, validation and test cases need a `label`, missing for: .*{image} \(labeled\)"),
+        (value_outside, r"the label of {case} must hold whole numbers from 0 to 3 .*, got \[4\.0\]"),
+        (other_shape, r"image and label of {case} must have the same shape, got \(\d+, \d+, \d\) and \(\d+, \d+, \d\)"),
+        (cut_off, r"{image}.* is truncated or damaged"),
+        (several_frames, r"{image} is 4-D \(3 frames\); give single frames"),
+    ],
+    ids=["no label", "label value", "label shape", "half a file", "4-D"],
+)  # fmt: skip
+def test_data_that_cannot_be_learned_from_is_refused_by_the_name_of_the_case(tmp_path, own_data, spoil, message):
+    """P6, P7."""
+    case = lists(own_data).labeled[0]
+    spoil(case)
+    with pytest.raises(Exception, match=r"\w") as error:
+        trained(own_data, tmp_path / "output")
+    said = [str(cause) for cause in causes(error.value) if isinstance(cause, ValueError)]
+    pattern = message.format(case=case["case"], image=re.escape(case["image"]))
+    assert any(re.search(pattern, text, re.DOTALL) for text in said), said
+    assert not (tmp_path / "output").exists()
+
+
+def other_affine(case):
+    rewrite(case["label"], lambda label: label, affine=np.eye(4))
+
+
+def not_a_number(case):
+    def change(image):
+        image = image.astype(np.float32)
+        image[5:8, 5:8] = np.nan
+        image[9, 9] = np.inf
+        return image
+
+    rewrite(case["image"], change)
+
+
+def constant(case):
+    rewrite(case["image"], np.ones_like)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (other_affine, "image and label of {case} have the same shape but different affines"),
+        (not_a_number, r"the image of {case} has \d+ voxels that are not finite"),
+        (constant, "the image of {case} is constant"),
+    ],
+    ids=["label affine", "NaN", "constant"],
+)
+def test_data_that_can_be_mended_is_named_and_training_goes_on(tmp_path, own_data, spoil, message):
+    """P3."""
+    case = lists(own_data).labeled[0]
+    spoil(case)
+    run = training(own_data, tmp_path)
+    with pytest.warns(UserWarning, match=message.format(case=case["case"])):
+        batches = list(run.parser.get_parsed_content("train#dataloader"))
+    assert all(batch["image"].isfinite().all() for batch in batches)
+    run.run()
+    for name in ("model.pt", "last.pt"):
+        state = torch.load(tmp_path / "models" / name, weights_only=True)
+        weights = state.get("network", state)
+        assert all(value.isfinite().all() for value in weights.values())
+
+
+def test_training_reads_neither_test_patients_nor_labels_that_it_must_not_know(tmp_path, own_data):
+    """P10."""
+    split = lists(own_data)
+    labels = {case["image"]: case["label"] for case in acdc_cases(own_data)}
+    for case in split.test:
+        Path(case["image"]).write_bytes(b"spoiled")
+        Path(case["label"]).write_bytes(b"spoiled")
+    for case in split.unlabeled:
+        Path(labels[case["image"]]).write_bytes(b"spoiled")
+    trained(own_data, tmp_path / "output", epoch_length=1, max_epochs=1)
+    assert (tmp_path / "output" / "models" / "model.pt").is_file()
+
+
+@pytest.mark.parametrize("config", [EVALUATE, INFERENCE], ids=lambda path: path.stem)
+def test_without_weights_the_message_says_to_train_first(tmp_path, data, config):
+    with pytest.raises(RuntimeError) as error:
+        workflow(config, dataset_dir=str(data), output_dir=str(tmp_path)).run()
+    cause = first_cause(error.value)
+    assert isinstance(cause, FileNotFoundError)
+    assert str(tmp_path / "models" / "model.pt") in str(cause)
+    assert "train first" in str(cause)
+
+
+def test_a_folder_without_images_is_named(tmp_path, runs):
+    with pytest.raises(RuntimeError) as error:
+        workflow(INFERENCE, dataset_dir=str(tmp_path), output_dir=str(runs.output)).run()
+    assert str(first_cause(error.value)).startswith(f"no NIfTI image (*.nii, *.nii.gz) in {tmp_path}")
+
+
+# Runs that break off, and runs that go on
+
+# cross-entropy, until it has been asked for more than the first epoch's two iterations with two networks
+SPOILED_LOSS = (
+    "$lambda logits, label, calls=[]: (calls.append(0), torch.nn.functional.cross_entropy(logits, label[:, 0].long())"
+    " * (float('nan') if len(calls) > 4 else 1))[1]"
+)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_epoch(tmp_path, data):
+    with pytest.raises(RuntimeError) as error:
+        trained(data, tmp_path, **{"objective#supervised#loss": SPOILED_LOSS})
+    cause = first_cause(error.value)
+    assert isinstance(cause, FloatingPointError)
+    assert "the loss is not finite in epoch 2, iteration 3: supervised_loss nan" in str(cause)
+    last = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
+    assert last["run"]["epoch"] == 1
+    for weights in (last["network"], torch.load(tmp_path / "models" / "model.pt", weights_only=True)):
+        assert all(value.isfinite().all() for value in weights.values())
+
+
+def test_a_learning_rate_that_blows_up_is_found_at_once(tmp_path, data):
+    with pytest.raises(RuntimeError) as error:
+        trained(data, tmp_path, learning_rate=1e30, epoch_length=1, max_epochs=4)
+    cause = first_cause(error.value)
+    assert isinstance(cause, FloatingPointError)
+    assert "A lower learning rate" in str(cause)
+    epoch = int(re.search(r"in epoch (\d)", str(cause))[1])
+    assert torch.load(tmp_path / "models" / "last.pt", weights_only=True)["run"]["epoch"] == epoch - 1
+
+
+def test_a_run_goes_on_from_its_last_epoch(tmp_path, data, runs, caplog):
+    """P26."""
+    shutil.copytree(runs.output / "models", tmp_path / "models")
+    before = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
+    with caplog.at_level(logging.INFO, "monai_spct"):
+        run = trained(data, tmp_path, resume=True, max_epochs=3, num_validation=1)
+    assert "resuming after epoch 2 of 3" in caplog.text
+    after = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
+    assert (before["run"]["epoch"], after["run"]["epoch"]) == (2, 3)
+    steps = [{int(state["step"]) for state in whole["optimizer"]["state"].values()} for whole in (before, after)]
+    assert steps == [{4}, {6}]  # the optimizer went on too
+    assert run.parser.get_parsed_content("lr_scheduler").last_epoch == 6
+
+
+def same(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def test_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data):
+    """P26: weights, teachers, optimizer, learning rate, random state, exactly."""
+    settings = {"max_epochs": 3, "num_validation": 1, "val_interval": 2}
+    trained(data, tmp_path / "whole", **settings)
+    with pytest.raises(RuntimeError):
+        trained(data, tmp_path / "broken", **settings, **{"objective#supervised#loss": SPOILED_LOSS})
+    trained(data, tmp_path / "broken", **settings, resume=True)
+    for name in ("last.pt", "model.pt", "best.pt"):
+        whole, broken = (torch.load(tmp_path / run / "models" / name, weights_only=True) for run in ("whole", "broken"))
+        differing = [key for key in whole.keys() | broken.keys() if not same(whole.get(key), broken.get(key))]
+        assert differing == [], name
+
+
+def test_a_run_that_is_finished_says_so(tmp_path, data, runs):
+    """P26."""
+    shutil.copytree(runs.output / "models", tmp_path / "models")
+    with pytest.raises(RuntimeError) as error:
+        trained(data, tmp_path, resume=True, num_validation=1)
+    assert "is of a finished run: it has 2 epochs, and `max_epochs` is 2." in str(first_cause(error.value))
+
+
+def test_there_may_be_nothing_to_resume(tmp_path, data, caplog):
+    with caplog.at_level(logging.INFO, "monai_spct"):
+        trained(data, tmp_path, resume=True, max_epochs=1, epoch_length=1)
+    assert "nothing to resume" in caplog.text
+    assert (tmp_path / "models" / "last.pt").is_file()
+
+
+# Overlays
+
+
+def test_labels_alone_train_one_network_without_teachers_and_without_unlabeled_images(tmp_path, own_data):
+    output = tmp_path / "output"
+    for case in lists(own_data).unlabeled:
+        Path(case["image"]).write_bytes(b"spoiled")
+    run = trained(own_data, output, LABELED_ONLY)
+    parsed = run.parser.get_parsed_content
+    assert len(parsed("network").networks) == 1
+    assert parsed("teachers") is None
+    assert parsed("predictor") is parsed("network")
+    result = parsed("train#trainer").state.output
+    assert {str(name) for name in result if str(name).endswith("loss")} == {"loss", "supervised_loss"}
+
+    tested = workflow(EVALUATE, dataset_dir=str(own_data), output_dir=str(output), max_pictures=0)
+    tested.run()
+    assert len(tested.parser.get_parsed_content("network").networks) == 1
+    assert json.loads((output / "eval" / "summary.json").read_text())["mean"]["n_volumes"] == 2
+
+
+def test_labels_alone_are_validated_on_the_students(tmp_path, data):
+    run = trained(data, tmp_path, LABELED_ONLY, num_validation=1, val_interval=1)
+    best = torch.load(tmp_path / "models" / "best.pt", weights_only=True)
+    assert best.keys() == run.parser.get_parsed_content("network").state_dict().keys()
+    assert run.parser.get_parsed_content("validate#evaluator").state.epoch == 2
+
+
+def test_all_labels_and_no_unlabeled_images_are_a_supervised_run(tmp_path, data):
+    """P9."""
+    run = trained(data, tmp_path, LABELED_ONLY, labeled_patients=None, labeled_ratio=1)
+    assert len(run.parser.get_parsed_content("split").labeled) == 8
+    assert (tmp_path / "models" / "model.pt").is_file()
+
+
+def test_the_small_setting_learns_on_two_millimeters(tmp_path, data):
+    run = trained(data, tmp_path, SMALL, epoch_length=1, max_epochs=1)
+    parsed = run.parser.get_parsed_content
+    case = parsed("split").labeled[0]
+    volume = parsed("train#dataset").volumes[0]
+    label = nib.load(case["label"])
+    slices = label.shape[2]
+    assert volume["image"].shape == volume["label"].shape == (slices, 1, 112, 112)
+    area = math.prod(label.header.get_zooms()[:2])
+    for structure in (1, 2, 3):  # as large as before, in square millimeters
+        before = int((np.asarray(label.dataobj) == structure).sum()) * area
+        assert int((volume["label"] == structure).sum()) * 4 == pytest.approx(before, rel=0.1)
+    assert parsed("train#unlabeled_dataset").volumes[0]["image"].shape[1:] == (1, 112, 112)
+
+
+NOTHING_FOUND = "$lambda image, network: torch.cat([torch.ones_like(image)] + 3 * [torch.zeros_like(image)], 1)"
+
+
+@pytest.mark.parametrize("overlays", [(), (SMALL,)], ids=["original grid", "2 mm"])
+def test_scores_are_those_of_the_grid_that_was_asked_for(tmp_path, data, runs, overlays):
+    """P12: a structure that is missed costs the diagonal of the volume, which tells the grid."""
+    folder = options_of(runs, data, tmp_path)
+    workflow(EVALUATE, *overlays, **folder, inferer=NOTHING_FOUND, max_pictures=0).run()
+    with (tmp_path / "eval" / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    labels = {case["case"]: nib.load(case["label"]) for case in lists(data).test}
+    assert {row["case"] for row in rows} == labels.keys()
+    for row in rows:
+        label = labels[row["case"]]
+        sizes = [n * zoom for n, zoom in zip(label.shape, map(float, label.header.get_zooms()), strict=True)]
+        if overlays:
+            sizes[:2] = 224, 224
+        assert row["missed"] == "True"
+        assert float(row["hd"]) == pytest.approx(math.hypot(*sizes), rel=1e-4)
+
+
+def options_of(runs: Runs, data: Path, output: Path) -> dict[str, str]:
+    model = str(runs.output / "models" / "model.pt")
+    return {"dataset_dir": str(data), "output_dir": str(output), "ckpt_path": model}
+
+
+# finds a voxel's class in its intensity, which is scaled to [0, 1] when the network sees it
+READS = "$lambda image, network: torch.cat([1 - (image * 3 - c).abs().clamp(max=1) for c in range(4)], 1)"
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing"), [((37, 29, 5), (1.25, 1.25, 10)), ((84, 60, 4), (3.3, 3.0, 9))], ids=["smaller", "larger"]
+)
+@pytest.mark.parametrize("overlays", [(), (SMALL,)], ids=["as it is", "by way of 2 mm"])
+def test_a_prediction_comes_back_to_where_it_was_seen(tmp_path, runs, shape, spacing, overlays):
+    """P2: exactly where nothing is resampled; but for the borders where it is, and background where it was cut off."""
+    truth = np.zeros(shape, np.int16)
+    third = [n // 4 for n in shape[:2]]
+    truth[third[0] : 2 * third[0], third[1] :] = 1
+    truth[2 * third[0] :, third[1] : 3 * third[1]] = 2
+    truth[: third[0], : third[1], 1:3] = 3  # one corner: neither a flip nor a turn goes unseen
+    an_image(tmp_path / "images" / "a.nii.gz", truth * 100, spacing)
+    folder = options_of(runs, tmp_path / "images", tmp_path / "output")
+    workflow(INFERENCE, *overlays, **folder, inferer=READS, max_pictures=0).run()
+
+    result = nib.load(tmp_path / "output" / "predictions" / "a.nii.gz")
+    mask = np.asarray(result.dataobj)
+    assert mask.dtype == np.uint8
+    assert mask.shape == shape
+    np.testing.assert_allclose(result.affine, np.diag([-spacing[0], -spacing[1], spacing[2], 1]), atol=1e-6)
+    if not overlays:
+        np.testing.assert_array_equal(mask, truth)
+        return
+    seen = np.zeros(shape, bool)
+    window = [
+        slice(max(0, round((n - 224 / s) / 2)), n - max(0, round((n - 224 / s) / 2)))
+        for n, s in zip(shape[:2], spacing[:2], strict=True)
+    ]
+    seen[tuple(window)] = True
+    assert (mask == truth)[seen].mean() > 0.93
+    assert all((mask == c)[seen].sum() > 0.7 * (truth == c)[seen].sum() for c in range(4))
+    beyond = ~seen
+    beyond[1:] &= ~seen[:-1]
+    beyond[:-1] &= ~seen[1:]
+    assert (mask[beyond] == 0).all()
+
+
+# Real data
+
+
+@pytest.fixture
+def real_data() -> Path:
+    folder = os.environ.get("SPCT_DATA_DIR")
+    if not folder:
+        pytest.skip("SPCT_DATA_DIR is not set: it names the folder that holds acdc/")
+    if not (Path(folder) / "acdc").is_dir():
+        pytest.skip(f"there is no acdc/ in SPCT_DATA_DIR ({folder})")
+    return Path(folder) / "acdc"
+
+
+@pytest.mark.real_data
+def test_real_patients_train_as_in_the_paper_with_seven_of_75_labeled(tmp_path, real_data):
+    done = command(
+        "training",
+        f"['{TRAIN}','{SMALL}']",
+        *options(dataset_dir=real_data, output_dir=tmp_path, max_epochs=1, epoch_length=2),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\nlabeled: 7 patients, 14 cases\nunlabeled: 68 patients, 136 cases\n" in done.stdout
+    assert "\ntest: 25 patients, 50 cases\n" in done.stdout
+    assert re.search(r"training: 100%\|.*\| 2/2 ", done.stderr)
+    last = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
+    assert last["run"]["epoch"] == 1
+    assert all(value.isfinite().all() for value in last["network"].values())
+
+
+@pytest.mark.real_data
+def test_real_headers_give_the_true_spacing(real_data):
+    table = real_data / "volumes.csv"
+    if not table.is_file():
+        pytest.skip("there is no volumes.csv with the true spacing beside the patients")
+    with table.open() as file:
+        rows = {(row["patient"], int(row["frame"])): row for row in csv.DictReader(file)}
+    cases = [case for case in acdc_cases(real_data) if case["patient"] in ("patient001", "patient005", "patient050")]
+    assert len(cases) == 6
+    for case in cases:
+        row = rows[case["patient"], int(case["frame"])]
+        image = LoadImage(reader=HeaderSpacingReader())(case["image"])
+        expected = [float(row["inplane_mm"]), float(row["inplane_mm"]), float(row["slice_mm"])]
+        assert image.pixdim.tolist() == pytest.approx(expected, rel=1e-4)
+        assert image.shape == (int(row["nx"]), int(row["ny"]), int(row["nz"]))

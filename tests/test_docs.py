@@ -1,0 +1,147 @@
+import ast
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from monai.bundle import ConfigParser
+
+import monai_spct
+from monai_spct.bundles import refuse_unknown_overrides
+
+ROOT = Path(monai_spct.__file__).parent.parent
+CONFIGS = ROOT / "bundles" / "acdc" / "configs"
+PAGES = [
+    path
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "bundles").rglob("*.md"))]
+    if path.is_file() and "_build" not in path.parts
+]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "docs" / "conf.py").is_file(), reason="pages come with a checkout")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
+
+
+def commands():
+    """Every bundle command that a page tells the reader to type, as the shell would split it."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        lines = "".join(blocks(text, "(?:bash|console|sh|shell)")).replace("\\\n", " ").splitlines()
+        for number, line in enumerate(line for line in lines if "monai.bundle run" in line):
+            yield pytest.param(text, shlex.split(line), id=f"{page.relative_to(ROOT)}-{number}")
+
+
+def in_the_checkout(file: str) -> Path:
+    """Where a file of a command is: `my_acdc` is what the pages call a reader's copy of the bundle."""
+    parts = Path(file).parts
+    if parts[0] == "my_acdc":
+        parts = ("bundles", "methods", *parts[2:]) if parts[1] == "methods" else ("bundles", "acdc", *parts[1:])
+    return ROOT.joinpath(*parts)
+
+
+def section(page: str, heading: str) -> str:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.split(r"^## ", text.split(f"\n## {heading}\n")[1], flags=re.MULTILINE)[0]
+
+
+def rows(text: str, columns: int) -> list[list[str]]:
+    """The body of all tables with this many columns, without the backticks of a cell that is all code."""
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if line.startswith("| `") and len(cells) == columns:
+            found.append([cell[1:-1] if re.fullmatch(r"`[^`]*`", cell) else cell for cell in cells])
+    return found
+
+
+@pytest.mark.parametrize(("text", "words"), list(commands()))
+def test_a_command_names_files_runs_and_options_that_exist(text, words):
+    assert words[:4] == ["python", "-m", "monai.bundle", "run"]
+    given = words[words.index("--config_file") + 1]
+    names = ast.literal_eval(given) if given.startswith("[") else [given]
+    # a bare name is an overlay that the page itself shows
+    files = [in_the_checkout(name) for name in names if "/" in name]
+    assert all(file.is_file() for file in files), names
+    assert all(f"`{name}`" in text and blocks(text, "json") for name in names if "/" not in name)
+    assert words[4] in json.loads(files[0].read_text(encoding="utf-8"))
+    refuse_unknown_overrides(["--config_file", str([str(file) for file in files]), *words[7:]])
+
+
+def test_the_readers_commands_are_found():
+    assert len(list(commands())) > 10
+
+
+def test_the_commands_of_a_mistyped_page_would_be_refused():
+    line = "python -m monai.bundle run training --config_file bundles/acdc/configs/train.json --label_ratio 1"
+    with pytest.raises(ValueError, match="--labeled_ratio"):
+        test_a_command_names_files_runs_and_options_that_exist("", shlex.split(line))
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "inference"])
+def test_the_settings_of_a_config_are_listed_with_their_defaults(name):
+    config = json.loads((CONFIGS / f"{name}.json").read_text(encoding="utf-8"))
+    listed = [(row[0], json.loads(row[1])) for row in rows(section("reference/config.md", f"`{name}.json`"), 3)]
+    assert len(listed) == len(dict(listed))
+    assert dict(listed) == {key: value for key, value in config.items() if not isinstance(value, (dict, list))}
+
+
+def test_the_components_of_the_training_are_listed():
+    config = json.loads((CONFIGS / "train.json").read_text(encoding="utf-8"))
+    listed = [row[0] for row in rows(section("reference/config.md", "`train.json`"), 2)]
+    assert sorted(listed) == sorted(key for key, value in config.items() if isinstance(value, (dict, list)))
+
+
+def test_each_overlay_is_listed():
+    listed = {row[0] for row in rows(section("reference/config.md", "Overlays"), 3)}
+    overlays = [path for path in CONFIGS.glob("*.json") if "imports" not in path.read_text(encoding="utf-8")]
+    overlays += (ROOT / "bundles" / "methods").glob("*.json")
+    overlays.remove(CONFIGS / "metadata.json")
+    assert listed == {path.relative_to(ROOT).as_posix() for path in overlays}
+
+
+def test_the_dictionary_of_symbols_names_keys_that_exist():
+    config = json.loads((CONFIGS / "train.json").read_text(encoding="utf-8"))
+    lines = [line for line in section("explanation/method.md", "Symbols and names").splitlines() if line.count("|") > 4]
+    keys = [key for line in lines for key in re.findall(r"`([a-z_#]+)`", line.rsplit(" | ", 1)[-1])]
+    assert len(keys) > 10
+    for key in keys:
+        place = config
+        for part in key.split("#"):
+            assert part in place, key
+            place = place[part]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_well_made(page):
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    for block in blocks(text, "json"):
+        json.loads(block)
+    assert not re.search(r"/(work|tmp|home|root)/", text)
+
+
+def test_the_term_of_the_guide_joins_the_objective(tmp_path, monkeypatch):
+    guide = (ROOT / "docs" / "how-to" / "add_a_term.md").read_text(encoding="utf-8")
+    [module], [overlay] = blocks(guide, "python"), blocks(guide, "json")
+    (tmp_path / "my_terms.py").write_text(module, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "certainty.json").write_text(overlay, encoding="utf-8")
+    files = [str(CONFIGS / "train.json"), str(tmp_path / "certainty.json")]
+    parser = ConfigParser(ConfigParser.load_config_files(files))
+    terms = parser.get_parsed_content("objective").terms
+    assert list(terms) == ["supervised", "co_training", "consistency", "certainty"]
+    assert terms["certainty"].weight(0.5) == 0.1
+
+
+def test_the_overlay_for_one_structure_makes_two_classes(tmp_path):
+    guide = (ROOT / "docs" / "how-to" / "train_on_acdc.md").read_text(encoding="utf-8")
+    [overlay] = blocks(guide, "json")
+    (tmp_path / "left_ventricle.json").write_text(overlay, encoding="utf-8")
+    files = [str(CONFIGS / "train.json"), str(tmp_path / "left_ventricle.json")]
+    parser = ConfigParser(ConfigParser.load_config_files(files))
+    assert parser.get_parsed_content("out_channels") == 2
+    names = [type(transform).__name__ for transform in parser.get_parsed_content("preprocessing").transforms]
+    assert names == ["LoadImaged", "MapLabelValued", "CheckCased", "ScaleIntensityd"]
