@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from types import TracebackType
 
 import yaml
 
-__all__ = ["bundle_root", "bundles_folder", "copy", "put_the_cause_last", "refuse_unknown_overrides"]
+__all__ = ["bundle_root", "bundles_folder", "copy", "flag", "put_the_cause_last", "refuse_unknown_overrides"]
 
 # what `python -m monai.bundle run` itself takes, and what its `--tracking` adds to a config
 _RUNNER_OPTIONS = {
@@ -117,15 +118,35 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
         known |= {key.lstrip("+") for key in yaml.safe_load(path.read_text())}
     problems = []
     for argument in argv:
-        if not argument.startswith("--"):
+        if not re.match(r"--?[A-Za-z_]", argument):  # fire takes one dash for two, and a number may have one
             continue
-        name = argument[2:].split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_")
+        name = argument.lstrip("-").split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_")
         if name and name not in known:
             near = difflib.get_close_matches(name, sorted(known - _RUNNER_OPTIONS), n=1, cutoff=0.5)
             hint = f" Did you mean `--{near[0]}`?" if near else ""
             problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
     if problems:
         raise ValueError(" ".join(problems))
+
+
+def flag(value: object) -> bool:
+    """A switch as it comes from a config, or from a command line, where `--resume false` arrives as a word.
+
+    Args:
+        value: a truth value, or ``true`` or ``false`` in any case.
+
+    Raises:
+        ValueError: when it is something else.
+
+    Example:
+        >>> from monai_spct.bundles import flag
+        >>> flag(True), flag("false")
+        (True, False)
+    """
+    words = {"true": True, "false": False}
+    if str(value).lower() not in words:
+        raise ValueError(f"a switch must be true or false, got {value!r}.")
+    return words[str(value).lower()]
 
 
 def put_the_cause_last() -> None:
@@ -146,9 +167,14 @@ def put_the_cause_last() -> None:
         while cause.__cause__ is not None and _raised_by_monai(cause):
             cause = cause.__cause__
         if cause is not error:
-            sys.stderr.write(f"\nWhat went wrong: {cause}\n")
+            sys.stderr.write(f"\nWhat went wrong: {_in_words(cause)}\n")
 
     sys.excepthook = hook
+
+
+def _in_words(error: BaseException) -> str:
+    # of a KeyError, the message alone is a name without a sentence
+    return str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
 
 
 def _raised_by_monai(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_spct.bundles import bundle_root, bundles_folder, copy, put_the_cause_last, refuse_unknown_overrides
+from monai_spct.bundles import bundle_root, bundles_folder, copy, flag, put_the_cause_last, refuse_unknown_overrides
 
 PACKAGE_PARENT = Path(sys.modules["monai_spct"].__file__).parents[1]
 TRAIN = bundles_folder() / "acdc" / "configs" / "train.json"
@@ -80,13 +80,18 @@ def test_a_place_that_is_taken_stays_as_it_is(tmp_path):
 
 
 def test_the_command_line_copies_too_and_says_where_bundles_are(tmp_path):
-    run = "import runpy; runpy.run_module('monai_spct.bundles', run_name='__main__', alter_sys=True)"
-    made = python(run, "copy", "acdc", str(tmp_path / "mine"), cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    assert "--config_file" in made.stdout
+    code = f"""
+import runpy
+for arguments in (["copy", "acdc", {str(tmp_path / "mine")!r}], ["folder"]):
+    sys.argv = ["bundles", *arguments]
+    runpy.run_module("monai_spct.bundles", run_name="__main__", alter_sys=True)
+"""
+    done = python(f"exec({code!r})", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    line, folder = done.stdout.strip().splitlines()
+    assert f"--config_file {tmp_path / 'mine' / 'configs' / 'train.json'}" in line
     assert (tmp_path / "mine" / "configs" / "train.json").is_file()
-    folder = python(run, "folder", cwd=tmp_path)
-    assert Path(folder.stdout.strip()) == bundles_folder()
+    assert Path(folder) == bundles_folder()
 
 
 # Where a bundle is
@@ -219,41 +224,59 @@ def test_other_programs_keep_their_options(monkeypatch):
 # The last line
 
 
+# a config that names a component which fails, twice wrapped by MONAI: as a component and as an expression
 WRAPPED = """
+from monai.bundle import ConfigParser
 from monai_spct.bundles import put_the_cause_last
 put_the_cause_last()
-try:
+def fails():
     try:
-        raise ValueError("`alpha` must lie between 0 and 1, got 2.")
-    except ValueError as error:
-        raise RuntimeError("Failed to instantiate component 'A'") from error
-except RuntimeError as error:
-    raise RuntimeError("Failed to evaluate '$@train'") from error
+        raise RuntimeError("Missing key(s) in state_dict: a, b, c")
+    except RuntimeError as error:
+        raise ValueError("model.pt holds the weights of another network") from error
+import builtins
+builtins.fails = fails
+ConfigParser({"part": {"_target_": "builtins.fails"}, "run": "$@part.go()"}).get_parsed_content("run")
 """
 
 
-def test_a_wrapped_error_ends_with_its_first_cause(tmp_path):
+def test_an_error_that_monai_wraps_ends_with_what_the_package_said(tmp_path):
     done = python(f"exec({WRAPPED!r})", cwd=tmp_path)
     assert done.returncode == 1
     lines = done.stderr.strip().splitlines()
-    assert lines[-1] == "What went wrong: `alpha` must lie between 0 and 1, got 2."
-    assert "RuntimeError: Failed to evaluate '$@train'" in lines  # the traceback is there all the same
-    assert "ValueError: `alpha` must lie between 0 and 1, got 2." in lines
+    assert lines[-1] == "What went wrong: model.pt holds the weights of another network"
+    # the traceback is there all the same
+    assert any(line.startswith("RuntimeError: Failed to instantiate component 'builtins.fails'") for line in lines)
+    assert "RuntimeError: Missing key(s) in state_dict: a, b, c" in lines
 
 
-@pytest.mark.parametrize(
-    "code",
-    ["raise ValueError('plain')", "try:\n    {}['a']\nexcept KeyError:\n    raise ValueError('plain')"],
-    ids=["alone", "after another"],
-)
-def test_an_error_without_a_cause_ends_as_ever(tmp_path, code):
-    done = python(
-        f"exec({'from monai_spct.bundles import put_the_cause_last; put_the_cause_last()' + chr(10) + code!r})",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1] == "ValueError: plain"
-    assert "What went wrong" not in done.stderr
+def alone() -> None:
+    raise ValueError("plain")
+
+
+def after_another() -> None:
+    try:
+        {}["a"]
+    except KeyError:
+        alone()
+
+
+def with_a_cause_of_its_own() -> None:
+    try:
+        {}["a"]
+    except KeyError as error:
+        raise ValueError("plain") from error
+
+
+@pytest.mark.parametrize("fails", [alone, after_another, with_a_cause_of_its_own], ids=lambda fails: fails.__name__)
+def test_an_error_that_monai_does_not_wrap_ends_as_ever(monkeypatch, capsys, fails):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    put_the_cause_last()
+    with pytest.raises(ValueError, match="plain") as error:
+        fails()
+    sys.excepthook(error.type, error.value, error.tb)
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1] == "ValueError: plain"
 
 
 def test_it_changes_the_hook_alone(monkeypatch):
@@ -262,3 +285,27 @@ def test_it_changes_the_hook_alone(monkeypatch):
     assert sys.excepthook is not sys.__excepthook__
     put_the_cause_last()  # a second time does no harm
     assert callable(sys.excepthook)
+
+
+def test_a_key_error_says_that_it_is_one(tmp_path):
+    last = 'raise ValueError("model.pt holds the weights of another network") from error'
+    code = WRAPPED.replace(last, '{}["aorta"]')
+    done = python(f"exec({code!r})", cwd=tmp_path)
+    assert "KeyError" in done.stderr.strip().splitlines()[-1]
+
+
+def test_an_override_with_one_dash_is_looked_at_too():
+    """fire takes `-max_epoch 7` like `--max_epoch 7`."""
+    with pytest.raises(ValueError, match="max_epochs"):
+        refuse_unknown_overrides(["--config_file", str(TRAIN), "-max_epoch", "7"])
+
+
+@pytest.mark.parametrize(("value", "expected"), [(True, True), ("true", True), ("False", False), (False, False)])
+def test_a_switch_may_be_a_word(value, expected):
+    assert flag(value) is expected
+
+
+@pytest.mark.parametrize("value", ["no", "", 2, None], ids=repr)
+def test_a_switch_that_is_neither_is_refused(value):
+    with pytest.raises(ValueError, match="a switch must be true or false, got"):
+        flag(value)

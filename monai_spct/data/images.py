@@ -9,14 +9,15 @@ __all__ = ["image_cases"]
 _NO_IMAGES = ("_gt", "_4d", "_seg", "_uncertainty")
 
 
-def image_cases(folder: str | Path) -> list[dict[str, str]]:
+def image_cases(folder: str | Path, *, exclude: str | Path | None = None) -> list[dict[str, str]]:
     """All NIfTI images in a folder and the folders below it, in the order of their names.
 
     Labels and cines of ACDC (``*_gt``, ``*_4d``), ``*_seg`` and uncertainty maps are passed over, and so are hidden
-    files.
+    files and folders. A case is called like its file, and where two files have one name, like its path.
 
     Args:
         folder: the folder, or one NIfTI file.
+        exclude: a folder below it that is passed over, as that of earlier predictions.
 
     Returns:
         Dictionaries with ``case`` and ``image``.
@@ -34,13 +35,18 @@ def image_cases(folder: str | Path) -> list[dict[str, str]]:
         >>> [case["case"] for case in image_cases(folder)]
         ['a', 'b']
     """
-    folder = Path(folder)
-    found = [folder] if folder.is_file() else sorted(folder.rglob("*.nii")) + sorted(folder.rglob("*.nii.gz"))
-    cases = []
-    for path in sorted(found):
-        name = path.name.removesuffix(".gz").removesuffix(".nii")
-        if not name.startswith(".") and not name.endswith(_NO_IMAGES):
-            cases.append({"case": name, "image": str(path.absolute())})
-    if not cases:
-        raise FileNotFoundError(f"no NIfTI image (*.nii, *.nii.gz) in {folder.absolute()} or below it.")
-    return cases
+    folder = Path(folder).expanduser().absolute()
+    root = folder.parent if folder.is_file() else folder
+    excluded = None if exclude is None else Path(exclude).expanduser().absolute()
+    found = {}
+    for path in sorted([folder] if folder.is_file() else folder.rglob("*")):
+        stem = path.name.removesuffix(".gz").removesuffix(".nii")
+        hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+        ours = excluded is not None and excluded in path.parents
+        if path.name.endswith((".nii", ".nii.gz")) and not stem.endswith(_NO_IMAGES) and not hidden and not ours:
+            found[path] = stem
+    if not found:
+        raise FileNotFoundError(f"no NIfTI image (*.nii, *.nii.gz) in {folder} or below it.")
+    if len(set(found.values())) < len(found):
+        found = {path: path.relative_to(root).with_name(stem).as_posix() for path, stem in found.items()}
+    return [{"case": case, "image": str(path)} for path, case in found.items()]

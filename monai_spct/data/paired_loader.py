@@ -70,7 +70,7 @@ class PairedLoader:
         unlabeled: dataset whose items have ``image``; ``None`` or empty for a supervised run.
         labeled_batch_size: labeled images in a batch.
         unlabeled_batch_size: unlabeled images in a batch.
-        iterations: batches in an epoch.
+        epoch_length: batches in an epoch.
         seed: of the shuffling and of the random transforms.
         num_workers: processes that make the items of each dataset; 0 makes them in this process.
         pin_memory: whether to put batches into page-locked memory, for a GPU.
@@ -85,7 +85,7 @@ class PairedLoader:
         ...     return {"image": torch.rand(1, 16, 16, 3), "label": torch.zeros(1, 16, 16, 3)}
         >>> labeled = SliceDataset([{}], load)
         >>> unlabeled = SliceDataset([{}, {}], load, keys=["image"])
-        >>> loader = PairedLoader(labeled, unlabeled, labeled_batch_size=4, unlabeled_batch_size=6, iterations=2)
+        >>> loader = PairedLoader(labeled, unlabeled, labeled_batch_size=4, unlabeled_batch_size=6, epoch_length=2)
         >>> [{key: tuple(value.shape) for key, value in batch.items()} for batch in loader][0]
         {'image': (4, 1, 16, 16), 'label': (4, 1, 16, 16), 'unlabeled': (6, 1, 16, 16)}
     """
@@ -97,12 +97,12 @@ class PairedLoader:
         *,
         labeled_batch_size: int = 4,
         unlabeled_batch_size: int = 6,
-        iterations: int = 200,
+        epoch_length: int = 200,
         seed: int = 0,
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        self.num_iterations = at_least("iterations", iterations, 1)
+        self.num_iterations = at_least("epoch_length", epoch_length, 1)
         at_least("num_workers", num_workers, 0)
         if not len(labeled):  # type: ignore[arg-type]
             raise ValueError("`labeled` must hold at least one slice with a label, got none.")
@@ -113,7 +113,7 @@ class PairedLoader:
             SeededBatches(
                 len(dataset),  # type: ignore[arg-type]
                 batch_size=at_least(name, batch_size, 1),
-                num_batches=iterations,
+                num_batches=epoch_length,
                 seed=seed,
                 stream=stream,
             )

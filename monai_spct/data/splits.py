@@ -44,6 +44,20 @@ class Split:
         """Patients and cases of each list, counted, and the patients' names."""
         return "\n".join(self._line(name, named=True) for name in _LISTS)
 
+    def require(self, name: str) -> list[Case]:
+        """One of the lists, which must not be empty.
+
+        Args:
+            name: ``labeled``, ``unlabeled``, ``validation`` or ``test``.
+
+        Raises:
+            ValueError: if it is empty.
+        """
+        cases: list[Case] = getattr(self, name)
+        if not cases:
+            raise ValueError(f"there must be at least one {name} patient, got 0: is `{name}_ratio` or its number 0?")
+        return cases
+
     def __str__(self) -> str:
         return "\n".join(self._line(name, named=False) for name in _LISTS)
 

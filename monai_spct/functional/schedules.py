@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from monai_spct.functional.checks import positive
+
 __all__ = ["geometric_growth", "linear_rampup", "sigmoid_rampup"]
 
 
@@ -70,4 +72,6 @@ def geometric_growth(progress: float, *, initial: float, final: float, end: floa
         >>> [round(geometric_growth(e / 100, initial=0.2, final=pace_upper_bound(2)), 2) for e in (0, 1, 25, 50, 99)]
         [0.2, 0.22, 1.88, 17.61, 17.61]
     """
+    positive("initial", initial)
+    positive("final", final)
     return initial * float((final / initial) ** _share(progress, 0.0, end))

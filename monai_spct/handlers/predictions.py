@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 class SavePredictions:
     """Ignite handler for MONAI's evaluators: ``<case>.nii.gz`` for each volume, and its uncertainty map if any.
 
+    A case is called what its entry ``case`` in the batch says, or else like its image file.
+
     Reads the evaluator's output after postprocessing and decollation: items with ``image``, whose file gives the grid,
     ``pred``, class indices ``(1, *S)``, and perhaps ``uncertainty``, ``(1, *S)``, which goes to
     ``<case>_uncertainty.nii.gz``.
@@ -30,7 +32,7 @@ class SavePredictions:
         folder: where the files go.
 
     Raises:
-        ValueError: when an image does not name its file.
+        ValueError: when an image does not name its file, or two images of a run have one name.
 
     Example:
         >>> from monai_spct.handlers import SavePredictions
@@ -40,17 +42,21 @@ class SavePredictions:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self.sources: dict[str, str] = {}  # image file by name of the case, in this run
 
     def attach(self, engine: Engine) -> None:
         """Write after each iteration of ``engine``."""
+        engine.add_event_handler(Events.STARTED, lambda: self.sources.clear())
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
 
     def __call__(self, engine: Engine) -> None:
         """Write the volumes of this iteration."""
-        output: Any = engine.state.output
-        for item in output:
+        state: Any = engine.state
+        for case, item in zip(state.batch, state.output, strict=True):
             source = _source_of(item["image"])
-            name = case_name(source)
+            name = str(case.get("case") or case_name(source))
+            if self.sources.setdefault(name, source) != source:
+                raise ValueError(f"two images are called {name!r}: {self.sources[name]} and {source}.")
             save_like(_array(item["pred"]), source, self.folder / f"{name}.nii.gz")
             if "uncertainty" in item:
                 target = self.folder / f"{name}_uncertainty.nii.gz"

@@ -21,6 +21,9 @@ def count_networks(path: str | os.PathLike[str], *, default: int = 2) -> int:
         path: of a ``state_dict``.
         default: the answer where there is no such file, as before a training.
 
+    Raises:
+        ValueError: when the file is damaged, or holds something else.
+
     Example:
         >>> from monai_spct.networks import count_networks
         >>> count_networks("models/none.pt", default=2)
@@ -28,7 +31,10 @@ def count_networks(path: str | os.PathLike[str], *, default: int = 2) -> int:
     """
     if not Path(path).is_file():
         return default
-    return len({name.split(".")[1] for name in _read(Path(path)) if name.startswith("networks.")})
+    count = len({name.split(".")[1] for name in _read(Path(path)) if name.startswith("networks.")})
+    if not count:
+        raise ValueError(f"{path} does not hold the weights of an `Ensemble`; a training writes those to `model.pt`.")
+    return count
 
 
 def load_weights(network: Module, path: str | os.PathLike[str]) -> Module:

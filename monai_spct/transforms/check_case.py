@@ -83,6 +83,8 @@ class CheckCased(MapTransform):
 
 
 def _finite(image: Tensor, name: str) -> Tensor:
+    if not image.numel():
+        raise ValueError(f"the image of {name} must have voxels, got the shape {tuple(image.shape)}.")
     finite = torch.isfinite(image)
     if not finite.all():
         count = int((~finite).sum())

@@ -171,7 +171,7 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.parametrize("overlays", [[], ["small"]], ids=["plain", "small"])
-@pytest.mark.parametrize(("name", "kind"), [("inference", "infer")])
+@pytest.mark.parametrize(("name", "kind"), [("train", "train"), ("evaluate", "infer"), ("inference", "infer")])
 def test_every_property_that_monai_asks_for_is_there(tmp_path, data, name, kind, overlays):
     network = build_ensemble(ENet, num_views=2, seed=0)
     (tmp_path / "models").mkdir()

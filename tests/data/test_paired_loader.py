@@ -23,7 +23,7 @@ def dataset(size: int, *, augment=None, keys=("image", "label")) -> SliceDataset
 
 
 def loader(labeled=5, unlabeled=7, *, augment=None, **settings) -> PairedLoader:
-    settings = {"labeled_batch_size": 2, "unlabeled_batch_size": 3, "iterations": 4, **settings}
+    settings = {"labeled_batch_size": 2, "unlabeled_batch_size": 3, "epoch_length": 4, **settings}
     return PairedLoader(
         dataset(labeled, augment=augment), dataset(unlabeled, augment=augment, keys=["image"]), **settings
     )
@@ -59,14 +59,14 @@ def test_small_datasets_recycle_evenly(size):
 
 
 def test_a_loader_shows_each_item_of_a_small_dataset_as_often():
-    batches = list(loader(1, 2, labeled_batch_size=4, unlabeled_batch_size=6, iterations=3))
+    batches = list(loader(1, 2, labeled_batch_size=4, unlabeled_batch_size=6, epoch_length=3))
     assert Counter(indices(batches, "image")) == {0: 12}
     assert Counter(indices(batches, "unlabeled")) == {0: 9, 1: 9}
 
 
 @pytest.mark.parametrize("unlabeled", [None, dataset(0)], ids=["none", "empty"])
 def test_without_unlabeled_data_batches_are_supervised(unlabeled):
-    batches = list(PairedLoader(dataset(3), unlabeled, labeled_batch_size=2, iterations=2))
+    batches = list(PairedLoader(dataset(3), unlabeled, labeled_batch_size=2, epoch_length=2))
     assert [sorted(batch) for batch in batches] == [["image", "label"]] * 2
 
 
@@ -87,7 +87,7 @@ def test_workers_make_the_same_bytes():
 @pytest.mark.parametrize("num_workers", [0, 2], ids=lambda n: f"{n} workers")
 def test_augmentation_differs_between_items_and_epochs(num_workers):
     one_slice = PairedLoader(
-        dataset(1, augment=NOISE), labeled_batch_size=4, iterations=3, num_workers=num_workers, seed=0
+        dataset(1, augment=NOISE), labeled_batch_size=4, epoch_length=3, num_workers=num_workers, seed=0
     )
     images = []
     for epoch in (1, 2):
@@ -111,7 +111,7 @@ def test_an_epoch_does_not_depend_on_those_before_it():
 
 
 def test_batches_of_an_epoch_and_of_epochs_differ_in_their_order():
-    batches = loader(50, 50, labeled_batch_size=10, unlabeled_batch_size=10, iterations=5)
+    batches = loader(50, 50, labeled_batch_size=10, unlabeled_batch_size=10, epoch_length=5)
     orders = []
     for epoch in (1, 2):
         batches.set_epoch(epoch)
@@ -122,7 +122,7 @@ def test_batches_of_an_epoch_and_of_epochs_differ_in_their_order():
 
 
 def test_labeled_and_unlabeled_images_are_drawn_apart():
-    batches = list(loader(50, 50, labeled_batch_size=10, unlabeled_batch_size=10, iterations=5))
+    batches = list(loader(50, 50, labeled_batch_size=10, unlabeled_batch_size=10, epoch_length=5))
     assert indices(batches, "image") != indices(batches, "unlabeled")
     noisy = list(loader(1, 1, augment=NOISE, labeled_batch_size=3, unlabeled_batch_size=3))
     for batch in noisy:
@@ -160,7 +160,7 @@ def test_no_labeled_slice_is_refused():
         ("labeled_batch_size", 0),
         ("unlabeled_batch_size", 0),
         ("unlabeled_batch_size", 2.5),
-        ("iterations", 0),
+        ("epoch_length", 0),
         ("num_workers", -1),
         ("seed", -1),
     ],

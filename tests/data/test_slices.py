@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
-from monai.transforms import Compose, Lambdad, RandFlipd, RandGaussianNoised, RandRotated
+from monai.transforms import Compose, Lambdad, RandCoarseDropoutd, RandFlipd, RandGaussianNoised, RandRotated
 
 from monai_spct.data import SliceDataset
 
@@ -37,8 +37,17 @@ def test_images_are_float32_and_labels_uint8():
 
 def test_only_the_keys_asked_for_are_kept():
     assert list(SliceDataset(CASES, volume_of, keys=["image"])[0]) == ["image"]
-    without_label = SliceDataset(CASES, lambda case: {"image": volume_of(case)["image"]})
-    assert list(without_label[0]) == ["image"]
+
+
+def test_a_case_without_its_label_is_named():
+    """P7: it must not become a batch without labels."""
+
+    def load(case):
+        volume = volume_of(case)
+        return {"image": volume["image"]} if case["case"] == "b" else volume
+
+    with pytest.raises(ValueError, match="b must have 'label': it is one of `keys`"):
+        SliceDataset(CASES, load)
 
 
 def test_each_volume_is_prepared_once():
@@ -99,7 +108,8 @@ def test_image_and_label_move_together():
 
 
 def test_augmentation_leaves_what_is_in_memory_alone():
-    slices = SliceDataset(CASES, volume_of, [*NOISE, RandFlipd(["image", "label"], prob=1.0)])
+    in_place = RandCoarseDropoutd("image", holes=2, spatial_size=3, fill_value=0.0, prob=1.0)
+    slices = SliceDataset(CASES, volume_of, [in_place, *NOISE, RandFlipd(["image", "label"], prob=1.0)])
     before = [slices[index]["image"].clone() for index in range(len(slices))]
     for seed in range(20):
         slices[seed % len(slices), seed]
@@ -125,7 +135,7 @@ def test_no_case_makes_no_slice():
 
 def test_cases_without_a_slice_are_refused():
     with pytest.raises(ValueError, match="none of the 2 cases has a slice"):
-        SliceDataset([{}, {}], lambda case: {"image": torch.zeros(1, 6, 5, 0)})  # noqa: ARG005
+        SliceDataset([{}, {}], lambda case: {"image": torch.zeros(1, 6, 5, 0)}, keys=["image"])  # noqa: ARG005
 
 
 def test_the_progress_bar_has_a_name_and_is_off_without_one(capsys):

@@ -161,3 +161,22 @@ def test_the_decay_rises_to_its_maximum(step, maximum, expected):
 def test_the_decay_is_at_most_that_of_the_paper_unless_told_otherwise():
     assert max(ema_decay(step) for step in range(1, 1000)) == 0.99
     assert ema_decay(10**6, maximum=0.999) == 0.999
+
+
+def test_a_shared_tensor_is_averaged_once():
+    class Tied(nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.a = nn.Linear(1, 1, bias=False)
+            nn.init.constant_(self.a.weight, value)
+            self.b = self.a
+
+    teacher, student = Tied(4.0), Tied(2.0)
+    ema_update(teacher, student, decay=0.5)
+    assert teacher.a.weight.item() == 3.0
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.5, math.nan], ids=str)
+def test_a_decay_out_of_range_is_refused(decay):
+    with pytest.raises(ValueError, match="`decay` must lie between 0 and 1"):
+        ema_update(nn.Linear(1, 1), nn.Linear(1, 1), decay=decay)

@@ -40,3 +40,9 @@ def test_counts_pass_as_whole_numbers(value, minimum):
 def test_values_that_are_no_counts_are_refused(value):
     with pytest.raises(ValueError, match=rf"^`num_views` must be a whole number of at least 2, got {value!r}\.$"):
         at_least("num_views", value, 2)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_what_is_no_number_is_refused_by_name(value):
+    with pytest.raises(ValueError, match="`n` must be a whole number of at least 2"):
+        at_least("n", value, 2)

@@ -124,3 +124,10 @@ def test_the_pace_grows_by_one_factor_each_epoch_to_its_bound_and_stays(epochs):
 
 def test_geometric_growth_may_also_shrink():
     assert [geometric_growth(p, initial=8.0, final=2.0) for p in (0.0, 0.25, 0.5, 0.9)] == pytest.approx([8, 4, 2, 2])
+
+
+@pytest.mark.parametrize("schedule", [linear_rampup, sigmoid_rampup], ids=["linear", "sigmoid"])
+@pytest.mark.parametrize(("start", "end"), [(0.6, 0.5), (0.5, 0.5)], ids=["crossed", "same"])
+def test_joints_in_the_wrong_order_are_refused(schedule, start, end):
+    with pytest.raises(ValueError, match=f"`start` must lie before `end`, got {start} and {end}"):
+        schedule(0.3, value=1.0, start=start, end=end)

@@ -303,10 +303,22 @@ class TestWhoLearns:
 class TestPaceUpperBound:
     @pytest.mark.parametrize(
         ("count", "eps", "bound"),
-        [(2, 1e-5, 17.6096), (3, 1e-5, 18.1946), (2, 0.5, 2.0), (4, 2**-10, 12.0), (1, 1.0, 0.0)],
+        [(2, 1e-5, 17.6096), (3, 1e-5, 18.1946), (2, 0.5, 2.0), (4, 2**-10, 12.0), (2, 1.0, 1.0)],
     )
     def test_it_is_the_binary_logarithm_of_k_over_eps(self, count, eps, bound):
         assert pace_upper_bound(count, eps) == pytest.approx(bound, abs=1e-4)
+
+    @pytest.mark.parametrize(
+        ("count", "eps", "message"),
+        [
+            (1, 1e-5, "`num_views` must be a whole number of at least 2, got 1"),
+            (2, 0.0, "`eps` must be positive, got 0.0"),
+        ],
+        ids=["one network", "eps 0"],
+    )
+    def test_a_count_or_floor_out_of_range_is_refused(self, count, eps, message):
+        with pytest.raises(ValueError, match=message):
+            pace_upper_bound(count, eps)
 
     @settings(deadline=None, max_examples=60)
     @given(log_probs=views(largest=300.0), seed=st.integers(0, 99), eps=st.sampled_from([1e-5, 1e-2]))
@@ -335,3 +347,15 @@ class TestPaceUpperBound:
         log_probs = log_softmax(1e4 * signs.double(), dim=2)
         weights = self_paced_weights(log_probs, mixture(log_probs), gamma=pace_upper_bound(count))
         assert weights.min() >= 1 - math.log(count) / pace_upper_bound(count) - 1e-12
+
+
+@pytest.mark.parametrize(("gamma", "eps"), [(1e-46, 1e-5), (1e-300, 1e-5), (0.2, 1e-50)], ids=str)
+def test_settings_below_the_smallest_float_give_no_nan(gamma, eps):
+    log_probs = torch.randn(2, 1, 4, 3, 3, generator=torch.Generator().manual_seed(0)).log_softmax(2)
+    log_probs[1, ..., 0] = log_probs[0, ..., 0]  # some voxels agree
+    log_probs.requires_grad_()
+    loss, weights = self_paced_jsd(log_probs, gamma=gamma, eps=eps)
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(log_probs.grad).all()
+    assert (weights > 0).all()

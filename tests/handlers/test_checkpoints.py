@@ -18,6 +18,7 @@ from monai_spct.handlers import EMATeacher, SaveBest, SaveCheckpoints, save_atom
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
+from monai_spct.transforms import RandomQuarterTurn
 
 ITERATIONS, EPOCHS = 2, 4
 
@@ -92,7 +93,8 @@ def cases(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
 class Run:
     """A small run of the whole method, with dropout, whose parts are made anew as a new process would."""
 
-    def __init__(self, folder, *, resume=False, max_epochs=EPOCHS, move=None) -> None:
+    def __init__(self, folder, *, resume=False, max_epochs=EPOCHS) -> None:
+        move = RandomQuarterTurn(seed=0)
         self.students = build_ensemble(small_enet, num_views=2, seed=0)
         self.teachers = frozen_copy(self.students)
         optimizer = torch.optim.RAdam(self.students.parameters(), lr=0.01)
@@ -111,7 +113,7 @@ class Run:
                 SliceDataset(cases(2, seed=2), dict, augment, keys=["image"]),
                 labeled_batch_size=2,
                 unlabeled_batch_size=2,
-                iterations=ITERATIONS,
+                epoch_length=ITERATIONS,
             ),
             network=self.students,
             optimizer=optimizer,
@@ -134,7 +136,7 @@ class Run:
             ),
         )
         objects = {"students": self.students, "teachers": self.teachers, "optimizer": optimizer, "schedule": schedule}
-        objects["ema"] = ema
+        objects |= {"ema": ema, "move": move}
         SaveCheckpoints(folder, self.teachers, objects, resume=resume).attach(self.trainer)
 
 
@@ -179,8 +181,8 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(tmp_path):
         expected, got = (torch.load(tmp_path / run / name, weights_only=True) for run in ("whole", "parts"))
         assert_same(expected, got)
     last = torch.load(tmp_path / "parts" / "last.pt", weights_only=True)
-    assert sorted(last) == ["ema", "optimizer", "run", "schedule", "students", "teachers"]
-    assert (last["run"]["epoch"], last["run"]["iteration"]) == (EPOCHS, EPOCHS * ITERATIONS)
+    assert sorted(last) == ["ema", "move", "optimizer", "run", "schedule", "students", "teachers"]
+    assert (last["run"]["epoch"], last["run"]["epoch_length"]) == (EPOCHS, ITERATIONS)
     assert last["ema"] == {"num_updates": EPOCHS * ITERATIONS}
 
 
@@ -265,6 +267,29 @@ def test_a_file_with_other_objects_is_refused(tmp_path, names):
     assert module.weight.item() == 0.0
 
 
+def test_a_run_with_another_epoch_length_is_refused(tmp_path):
+    plain_run(tmp_path, one_weight(), max_epochs=2, resume=False)
+    trainer = Engine(lambda *_: None)
+    module = one_weight()
+    SaveCheckpoints(tmp_path, module, {"module": module}, resume=True).attach(trainer)
+    with pytest.raises(ValueError, match="2 iterations in an epoch, and this one has 3"):
+        trainer.run([0, 0, 0], max_epochs=4)
+    assert module.weight.item() == 0.0
+
+
+def test_a_file_with_another_network_is_refused_in_one_line(tmp_path):
+    plain_run(tmp_path, one_weight(), max_epochs=1, resume=False)
+    with pytest.raises(ValueError, match="is of a run with another `module`: resume with the same settings") as error:
+        plain_run(tmp_path, nn.Linear(2, 3), max_epochs=2, resume=True)
+    assert "\n" not in str(error.value)
+
+
+def test_objects_that_a_method_does_not_have_are_left_out(tmp_path):
+    module = one_weight()
+    plain_run(tmp_path, module, max_epochs=1, resume=False, objects={"module": module, "teachers": None})
+    assert sorted(torch.load(tmp_path / "last.pt", weights_only=True)) == ["module", "run"]
+
+
 # The best
 
 
@@ -291,3 +316,20 @@ def test_the_best_weights_are_those_of_the_best_evaluation(tmp_path):
         evaluator.run(global_epoch=epoch)
         saved[epoch] = round(torch.load(tmp_path / "best.pt", weights_only=True)["bias"][0].item(), 3)
     assert saved == {1: 0.8, 2: 0.3, 3: 0.3, 4: 0.3, 5: 0.1}
+
+
+def test_a_run_that_goes_on_keeps_the_best_of_its_first_part(tmp_path):
+    network = nn.Conv2d(1, 2, 1)
+    nn.init.zeros_(network.weight)
+    network.requires_grad_(False).weight[1] = 1.0
+    first = SaveBest(tmp_path / "best.pt", network)
+    network.bias.copy_(torch.tensor([0.3, 0.0]))
+    evaluator_of(network, first).run(global_epoch=1)
+
+    save_atomically(first.state_dict(), tmp_path / "state.pt")
+    second = SaveBest(tmp_path / "best.pt", network)
+    evaluator = evaluator_of(network, second)
+    second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    network.bias.copy_(torch.tensor([0.8, 0.0]))  # worse
+    evaluator.run(global_epoch=2)
+    assert torch.load(tmp_path / "best.pt", weights_only=True)["bias"][0].item() == pytest.approx(0.3)

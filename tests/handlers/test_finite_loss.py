@@ -12,8 +12,6 @@ from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, Supervised
 
-pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad:UserWarning")
-
 
 def students_and_trainer(batches, *, max_epochs=3, handlers=(), loss=None, teachers=False):
     students = build_ensemble(lambda: nn.Conv2d(1, 2, 3, padding=1), num_views=2, seed=0)
@@ -96,7 +94,7 @@ def test_the_files_are_those_of_the_last_good_epoch(tmp_path):
     with pytest.raises(FloatingPointError, match="epoch 2, iteration 5"):
         trainer.run()
     last = torch.load(tmp_path / "last.pt", weights_only=True)
-    assert (last["run"]["epoch"], last["run"]["iteration"]) == (1, 3)
+    assert (last["run"]["epoch"], last["run"]["epoch_length"]) == (1, 3)
     model = torch.load(tmp_path / "model.pt", weights_only=True)
     for name, value in first.items():
         assert torch.equal(last["network"][name], value)
