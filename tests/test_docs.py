@@ -131,6 +131,9 @@ def test_the_term_of_the_guide_joins_the_objective(tmp_path, monkeypatch):
     (tmp_path / "certainty.json").write_text(overlay, encoding="utf-8")
     files = [str(CONFIGS / "train.json"), str(tmp_path / "certainty.json")]
     parser = ConfigParser(ConfigParser.load_config_files(files))
+    cases = [{"patient": "a"}]  # terms without labels are there if there is something unlabeled
+    split = {"labeled": cases, "unlabeled": cases, "validation": [], "test": []}
+    parser["split"] = {"_target_": "monai_spct.data.Split", **split}
     terms = parser.get_parsed_content("objective").terms
     assert list(terms) == ["supervised", "co_training", "consistency", "certainty"]
     assert terms["certainty"].weight(0.5) == 0.1
