@@ -35,8 +35,8 @@ class HeaderSpacingReader(NibabelReader):
     :func:`~monai_spct.data.nifti.true_affine` states the rule here. One file is one frame: time series are refused
     instead of becoming channels, and a single trailing frame is dropped.
 
-    ``LoadImage`` tries its other readers when :meth:`read` fails, so whatever another reader would accept, like a time
-    series, is refused in :meth:`get_data`.
+    ``LoadImage`` tries its other readers when :meth:`read` fails, and then says nothing of the failure that counts, so
+    all that is wrong with a file is raised by :meth:`get_data`.
 
     Args:
         as_closest_canonical: flip and permute axes to the nearest of R-A-S, as in MONAI's reader.
@@ -66,17 +66,16 @@ class HeaderSpacingReader(NibabelReader):
             kwargs: passed to ``nibabel.load``.
 
         Returns:
-            A nibabel image, or a list of them for several files.
-
-        Raises:
-            ValueError: If a file is not a readable NIfTI; names the file and what is wrong with it.
-            FileNotFoundError: If there is no such file.
+            A nibabel image, or a list of them for several files; in the place of a file that cannot be read, the error.
         """
         self.filenames = ensure_tuple(data)
-        images = []
+        images: list[nib.Nifti1Pair | Exception] = []
         for name in self.filenames:
-            image = _load(name, **kwargs)
-            images.append(type(image)(image.dataobj, true_affine(image), image.header))
+            try:
+                image = _load(name, **kwargs)
+                images.append(type(image)(image.dataobj, true_affine(image), image.header))
+            except (OSError, ValueError) as error:
+                images.append(error)
         return images if len(images) > 1 else images[0]
 
     def get_data(self, img: Any) -> tuple[NDArray[Any], dict[str, Any]]:
@@ -89,9 +88,12 @@ class HeaderSpacingReader(NibabelReader):
             The voxels and the metadata that MONAI expects.
 
         Raises:
-            ValueError: If a file holds more than one frame, or its voxels cannot be read; names the file.
+            ValueError: If a file is not a readable NIfTI or holds more than one frame; names file and reason.
+            FileNotFoundError: If there is no such file.
         """
         for image, name in zip(ensure_tuple(img), self.filenames, strict=True):
+            if isinstance(image, Exception):
+                raise image
             _one_frame(image, name)
         voxels, meta = super().get_data(img)
         return voxels, meta

@@ -240,7 +240,7 @@ def test_what_is_no_nifti_is_named(tmp_path, content):
     path = tmp_path / "bad.nii.gz"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"bad.nii.gz is not a readable NIfTI file: \w+"):
-        HeaderSpacingReader().read(path)
+        load(path)
     with pytest.raises(ValueError, match=r"bad.nii.gz is not a readable NIfTI file"):
         save_like(volume(), path, tmp_path / "mask.nii.gz")
 
@@ -248,9 +248,9 @@ def test_what_is_no_nifti_is_named(tmp_path, content):
 def test_other_formats_and_missing_files_are_told_apart(tmp_path):
     nib.save(nib.MGHImage(volume((4, 4, 4), np.int32), np.eye(4)), tmp_path / "a.mgz")
     with pytest.raises(ValueError, match=r"a.mgz is not a readable NIfTI file: it is a MGHImage"):
-        HeaderSpacingReader().read(tmp_path / "a.mgz")
+        load(tmp_path / "a.mgz")
     with pytest.raises(FileNotFoundError, match=r"gone.nii.gz"):
-        HeaderSpacingReader().read(tmp_path / "gone.nii.gz")
+        load(tmp_path / "gone.nii.gz")
 
 
 @pytest.mark.parametrize(
