@@ -6,6 +6,7 @@ import pkgutil
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import get_origin
 
 import pytest
 from ignite.engine import Engine
@@ -123,7 +124,8 @@ def public_names() -> list[str]:
         module = importlib.import_module(f"monai_spct.{package}")
         for name in module.__all__:
             item = getattr(module, name)
-            if inspect.isclass(item) or inspect.isfunction(item):
+            # Python 3.10 takes an alias such as `Callable[[Step], Tensor]` for a class
+            if (inspect.isclass(item) and get_origin(item) is None) or inspect.isfunction(item):
                 names.append(f"monai_spct.{package}.{name}")
     return names
 
