@@ -25,8 +25,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         cases: the datalist, dictionaries of file names.
         transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
         augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
-        keys: what to keep of a case. Images are kept as float32, labels as
-            uint8.
+        keys: what to keep of a case. Images are kept as float32, labels as uint8.
         progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``.
 
     Raises:

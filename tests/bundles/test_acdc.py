@@ -20,7 +20,6 @@ import pytest
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 from monai.transforms import LoadImage
-from monai.utils import set_determinism
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import monai_spct
@@ -97,16 +96,6 @@ def causes(error: BaseException | None) -> list[BaseException]:
 
 def first_cause(error: BaseException) -> BaseException:
     return causes(error)[-1]
-
-
-@pytest.fixture(autouse=True)
-def process_left_as_it_was(monkeypatch):
-    """A run changes the hook for errors, the search path and the random state of its process."""
-    monkeypatch.setattr(sys, "argv", ["pytest"])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    yield
-    set_determinism(None)
 
 
 # Data

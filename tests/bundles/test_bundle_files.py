@@ -6,7 +6,6 @@ import logging
 import logging.handlers
 import pydoc
 import re
-import sys
 from pathlib import Path
 
 import jsonschema
@@ -15,7 +14,6 @@ import pytest
 import torch
 from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, ReferenceResolver, verify_net_in_out
 from monai.bundle.config_item import ComponentLocator
-from monai.utils import set_determinism
 
 import monai_spct
 from monai_spct.bundles import bundles_folder
@@ -50,16 +48,6 @@ def nodes(content, place=""):
     children = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for key, value in children:
         yield from nodes(value, f"{place}::{key}" if place else str(key))
-
-
-@pytest.fixture(autouse=True)
-def process_left_as_it_was(monkeypatch):
-    """A run changes the hook for errors, the search path and the random state of its process."""
-    monkeypatch.setattr(sys, "argv", ["pytest"])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    yield
-    set_determinism(None)
 
 
 # Configs
