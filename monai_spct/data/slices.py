@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from monai.data import get_track_meta, set_track_meta
 from monai.transforms import Compose
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -80,9 +82,21 @@ class SliceDataset(Dataset[dict[str, Any]]):
         item: Mapping[str, Any] = {key: value[position] for key, value in self.volumes[volume].items()}
         if self.augment is not None and seed is not None:
             self.augment.set_random_state(seed=seed)
-            # copies, since some transforms write into their argument, which is a view of the volume
-            item = self.augment({key: value.clone() for key, value in item.items()})
+            with _untracked():
+                # copies, since some transforms write into their argument, which is a view of the volume
+                item = self.augment({key: value.clone() for key, value in item.items()})
         return {key: _plain(value) for key, value in item.items()}
+
+
+@contextmanager
+def _untracked() -> Iterator[None]:
+    """Without MONAI's record of what was done to an image, which takes as long as the transforms of a slice do."""
+    tracked = get_track_meta()
+    set_track_meta(False)
+    try:
+        yield
+    finally:
+        set_track_meta(tracked)
 
 
 def _plain(value: Any) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 
 from monai_spct.handlers import StopAtNonFiniteLoss
 from monai_spct.inferers import SemiSupervisedInferer
+from monai_spct.networks import compiled
 from monai_spct.objectives import Objective, Step
 
 __all__ = ["SemiSupervisedTrainer", "prepare_semi_supervised_batch"]
@@ -70,8 +72,12 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         inferer: which networks run on what; :class:`~monai_spct.inferers.SemiSupervisedInferer` without teachers by
             default.
         decollate: whether to cut the output into a list of images, for postprocessing and metrics during training.
-        kwargs: further arguments of MONAI's ``SupervisedTrainer``, as ``train_handlers``, ``amp``,
-            ``accumulation_steps``.
+        train_handlers: ignite handlers.
+        compile: whether to compile the networks of students and teachers; equal ones are compiled once, see
+            :func:`~monai_spct.networks.compiled`. Takes a minute or so at the first iteration.
+        compile_kwargs: arguments of ``torch.compile``.
+        kwargs: further arguments of MONAI's ``SupervisedTrainer``, as ``amp``, ``accumulation_steps``. Gradients are
+            set to ``None`` between steps, which saves two passes over them, unless ``optim_set_to_none=False``.
 
     Example:
         >>> import torch
@@ -108,9 +114,19 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         objective: Objective,
         inferer: Inferer | None = None,
         decollate: bool = False,
+        train_handlers: Sequence[Any] | None = None,
+        compile: bool = False,  # noqa: A002 - the name in MONAI
+        compile_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         self.objective = objective
+        inferer = SemiSupervisedInferer() if inferer is None else inferer
+        if compile:
+            network = compiled(network, **(compile_kwargs or {}))
+            teachers = getattr(inferer, "teachers", None)
+            if teachers is not None:
+                inferer = copy.copy(inferer)  # another trainer may use the one given
+                inferer.teachers = compiled(teachers, **(compile_kwargs or {}))  # type: ignore[attr-defined]
         super().__init__(
             device=device,
             max_epochs=max_epochs,
@@ -118,11 +134,12 @@ class SemiSupervisedTrainer(SupervisedTrainer):
             network=network,
             optimizer=optimizer,
             loss_function=self._objective_of,
-            inferer=SemiSupervisedInferer() if inferer is None else inferer,
+            inferer=inferer,
             decollate=decollate,
-            **{"prepare_batch": prepare_semi_supervised_batch, **kwargs},
+            # first, since a loss is checked before a checkpoint is written
+            train_handlers=[StopAtNonFiniteLoss(), *(train_handlers or [])],
+            **{"prepare_batch": prepare_semi_supervised_batch, "optim_set_to_none": True, **kwargs},
         )
-        StopAtNonFiniteLoss().attach(self)
         if hasattr(train_data_loader, "set_epoch"):  # batches then are a function of the epoch, also after a resume
             self.add_event_handler(Events.EPOCH_STARTED, lambda engine: train_data_loader.set_epoch(engine.state.epoch))
 

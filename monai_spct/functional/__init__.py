@@ -1,11 +1,12 @@
 """Mathematics: tensors and numbers in, tensors and numbers out."""
 
-from monai_spct.functional.averaging import ema_decay, ema_update
+from monai_spct.functional.averaging import StatePairs, ema_decay, ema_update
 from monai_spct.functional.divergence import entropy, generalized_jsd, kl_divergence, log_softmax, mixture
 from monai_spct.functional.schedules import geometric_growth, linear_rampup, sigmoid_rampup
 from monai_spct.functional.self_paced import pace_upper_bound, self_paced_jsd, self_paced_weights
 
 __all__ = [
+    "StatePairs",
     "ema_decay",
     "ema_update",
     "entropy",

@@ -7,7 +7,7 @@ from typing import Any
 from ignite.engine import Engine, Events
 from torch import nn
 
-from monai_spct.functional import ema_decay, ema_update
+from monai_spct.functional import StatePairs, ema_decay
 from monai_spct.functional.checks import in_unit_interval
 
 __all__ = ["EMATeacher"]
@@ -57,6 +57,7 @@ class EMATeacher:
         self.student: nn.Module = getattr(student, "module", student)
         self.decay = in_unit_interval("decay", decay)
         self.num_updates = 0
+        self._pairs: StatePairs | None = None
         if {id(p) for p in teacher.parameters()} & {id(p) for p in self.student.parameters()}:
             raise ValueError("`teacher` must not share parameters with `student`: give a `frozen_copy` of it.")
         if any(p.requires_grad for p in teacher.parameters()):
@@ -64,7 +65,11 @@ class EMATeacher:
 
     def attach(self, engine: Engine) -> None:
         """Update after each iteration of ``engine``."""
+        engine.add_event_handler(Events.EPOCH_STARTED, self._list_anew)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def _list_anew(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
+        self._pairs = None
 
     def __call__(self, engine: Engine) -> None:
         """Update now, unless the engine still gathers gradients for its next step."""
@@ -75,7 +80,9 @@ class EMATeacher:
             if iteration % accumulation_steps and iteration != state.epoch_length:
                 return
         self.num_updates += 1
-        ema_update(self.teacher, self.student, decay=ema_decay(self.num_updates, maximum=self.decay))
+        if self._pairs is None:  # listed once an epoch, since modules may be moved or changed between epochs
+            self._pairs = StatePairs.of(self.teacher, self.student)
+        self._pairs.update(decay=ema_decay(self.num_updates, maximum=self.decay))
 
     def state_dict(self) -> dict[str, int]:
         """The number of updates so far."""

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections import deque
+from typing import Any, NamedTuple
 
-from ignite.engine import Engine
+import torch
+from ignite.engine import Engine, Events
 from monai.engines import IterationEvents
-from monai.utils import CommonKeys
+from torch import Tensor
 
 __all__ = ["StopAtNonFiniteLoss"]
+
+
+class _Losses(NamedTuple):
+    """The parts of the loss of one iteration, on their way to the host."""
+
+    epoch: int
+    iteration: int
+    names: list[str]
+    values: Tensor
+    arrival: Any  # an event of the device, or none
+
+    def check(self) -> None:
+        if self.values.isfinite().all():
+            return
+        parts = ", ".join(f"{name} {value:g}" for name, value in zip(self.names, self.values.tolist(), strict=True))
+        raise FloatingPointError(
+            f"the loss is not finite in epoch {self.epoch}, iteration {self.iteration}: {parts}. The last checkpoint "
+            "is kept. A lower learning rate or a look at the data of this iteration may help."
+        )
 
 
 class StopAtNonFiniteLoss:
     """Ignite handler for MONAI trainers: raise as soon as the loss is infinite or not a number.
 
-    The check runs before the backward pass, so that the networks keep the weights of the last good step, and nothing is
-    saved over the last good checkpoint.
+    On a CPU the check runs before the backward pass, so that the networks keep the weights of the last good step. A GPU
+    is not waited for: its losses are checked when they arrive, a few iterations later, and all of an epoch before the
+    handlers that save at its end, so that nothing is saved over the last good checkpoint. For that, attach this handler
+    before those; :class:`~monai_spct.engines.SemiSupervisedTrainer` does.
 
     Raises:
         FloatingPointError: naming the epoch, the iteration and the parts of the loss.
@@ -41,19 +63,41 @@ class StopAtNonFiniteLoss:
         FloatingPointError: the loss is not finite in epoch 1, iteration 1: loss nan. ...
     """
 
+    def __init__(self) -> None:
+        self.pending: deque[_Losses] = deque()
+
     def attach(self, engine: Engine) -> None:
         """Check each loss of ``engine``."""
+        engine.add_event_handler(Events.STARTED, self._forget)
         engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._check_all)
 
     def __call__(self, engine: Engine) -> None:
-        """Check the loss of this iteration."""
-        output: Any = engine.state.output
-        if math.isfinite(output[CommonKeys.LOSS].item()):
-            return
-        parts = ", ".join(
-            f"{name} {float(value.detach()):g}" for name, value in output.items() if name.endswith("loss")
-        )
-        raise FloatingPointError(
-            f"the loss is not finite in epoch {engine.state.epoch}, iteration {engine.state.iteration}: {parts}. The "
-            "last checkpoint is kept. A lower learning rate or a look at the data of this iteration may help."
-        )
+        """Check the loss of this iteration, or on a GPU those that have arrived."""
+        state: Any = engine.state
+        losses = {str(getattr(name, "value", name)): value for name, value in state.output.items()}
+        losses = {name: value.detach() for name, value in losses.items() if name.endswith("loss")}
+        values, arrival = torch.stack(list(losses.values())), None
+        if values.is_cuda:
+            values, arrival = _on_its_way(values)
+        self.pending.append(_Losses(state.epoch, state.iteration, list(losses), values, arrival))
+        while self.pending and (self.pending[0].arrival is None or self.pending[0].arrival.query()):
+            self.pending.popleft().check()
+
+    def _check_all(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
+        while self.pending:
+            losses = self.pending.popleft()
+            if losses.arrival is not None:
+                losses.arrival.synchronize()
+            losses.check()
+
+    def _forget(self, engine: Engine) -> None:  # noqa: ARG002
+        self.pending.clear()
+
+
+def _on_its_way(values: Tensor) -> tuple[Tensor, Any]:
+    """A copy in page-locked memory, which is complete once the event has happened."""
+    copy = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+    arrival: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    arrival.record()
+    return copy, arrival

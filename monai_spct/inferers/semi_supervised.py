@@ -65,7 +65,10 @@ class SemiSupervisedInferer(Inferer):
                 f"{tuple(inputs.shape[1:])} and {tuple(unlabeled.shape[1:])}."
             )
         moved, undo = (unlabeled, _unmoved) if self.move is None else self.move(unlabeled)
-        logits = network(torch.cat([inputs, moved]), *args, **kwargs)
+        images = torch.cat([inputs, moved])
+        if inputs.ndim == 4 and inputs.stride(1) == 1:  # the joint batch of images that are channels last is not
+            images = images.to(memory_format=torch.channels_last)
+        logits = network(images, *args, **kwargs)
         predictions = {
             "labeled": logits[:, : len(inputs)],
             "unlabeled": undo(log_softmax(logits[:, len(inputs) :], dim=2)),

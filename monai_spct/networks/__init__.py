@@ -1,7 +1,8 @@
 """Networks: backbones from an image to logits, and ensembles of them."""
 
 from monai_spct.networks.enet import ENet
-from monai_spct.networks.ensemble import Ensemble, build_ensemble, frozen_copy
+from monai_spct.networks.ensemble import Ensemble, build_ensemble, compiled, frozen_copy
+from monai_spct.networks.prelu import PReLU
 from monai_spct.networks.weights import count_networks, load_weights
 
-__all__ = ["ENet", "Ensemble", "build_ensemble", "count_networks", "frozen_copy", "load_weights"]
+__all__ = ["ENet", "Ensemble", "PReLU", "build_ensemble", "compiled", "count_networks", "frozen_copy", "load_weights"]

@@ -10,6 +10,8 @@ from monai.networks.blocks.convolutions import Convolution
 from monai.networks.layers.factories import Norm, Pool
 from torch import Tensor, nn
 
+from monai_spct.networks.prelu import PReLU
+
 __all__ = ["ENet", "max_unpool"]
 
 
@@ -62,19 +64,20 @@ def _conv(
     relu: bool = False,
 ) -> Convolution:
     """Convolution without bias (the norm has one), BatchNorm, and PReLU or, in the decoder, ReLU."""
-    return Convolution(
+    convolution = Convolution(
         spatial_dims,
         in_channels,
         out_channels,
         strides=strides,
         kernel_size=kernel_size,
-        adn_ordering="NA",
-        act=("relu", {"inplace": True}) if relu else ("prelu", {"num_parameters": out_channels}),
+        adn_ordering="N",
         norm="batch",
         dilation=dilation,
         bias=False,
         padding=padding,
     )
+    convolution.get_submodule("adn").add_module("A", _activation(out_channels, relu=relu))
+    return convolution
 
 
 def _expansion(spatial_dims: int, in_channels: int, out_channels: int, dropout: float) -> Convolution:
@@ -94,7 +97,7 @@ def _expansion(spatial_dims: int, in_channels: int, out_channels: int, dropout: 
 
 
 def _activation(channels: int, *, relu: bool = False) -> nn.Module:
-    return nn.ReLU(inplace=True) if relu else nn.PReLU(channels)
+    return nn.ReLU(inplace=True) if relu else PReLU(channels)
 
 
 class _Initial(nn.Module):
@@ -109,7 +112,7 @@ class _Initial(nn.Module):
         )
         self.pool = Pool["max", spatial_dims](2, ceil_mode=True)
         self.norm = Norm["batch", spatial_dims](features)
-        self.act = nn.PReLU(features)
+        self.act = PReLU(features)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.conv(x)

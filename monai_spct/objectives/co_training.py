@@ -57,8 +57,9 @@ class SelfPacedCoTraining:
         gamma = self.pace(step.progress)
         loss, weights = self_paced_jsd(views, gamma=gamma, alpha=self.alpha(step.progress), eps=self.eps)
         with torch.no_grad():
-            classes = views.argmax(2)
+            # a class that is the likeliest for all students; `argmax` along a strided axis costs ten times as much
+            agreed = (views == views.amax(2, keepdim=True)).all(0).any(1)
             step.notes["pace"] = gamma
             step.notes["selected_share"] = (weights > self.eps).float().mean()
-            step.notes["disagreement"] = (classes != classes[:1]).any(0).float().mean()
+            step.notes["disagreement"] = 1 - agreed.float().mean()
         return loss.mean()

@@ -31,14 +31,10 @@ def turn(batch: Tensor, turns: np.ndarray, *, spatial_dims: int) -> Tensor:
                   [1, 3]]]])
     """
     image_axis = batch.ndim - spatial_dims - 2
-    plane = (batch.ndim - spatial_dims, batch.ndim - spatial_dims + 1)
-    result = torch.empty_like(batch)
-    for k in range(4):
-        members = torch.from_numpy(np.flatnonzero(turns % 4 == k)).to(batch.device)
-        if len(members):
-            moved = torch.rot90(batch.index_select(image_axis, members), k, plane)
-            result = result.index_copy(image_axis, members, moved)
-    return result
+    plane = (batch.ndim - spatial_dims - 1, batch.ndim - spatial_dims)  # of an image, which lacks that axis
+    images = batch.unbind(image_axis)
+    # the numbers of turns never go to the device, which would wait for them
+    return torch.stack([torch.rot90(image, int(k), plane) for image, k in zip(images, turns, strict=True)], image_axis)
 
 
 class RandomQuarterTurn(Randomizable):
