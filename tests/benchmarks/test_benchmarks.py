@@ -1,0 +1,133 @@
+"""The plain loop agrees with the project, and the benchmarks run. What they measure is no test."""
+
+import copy
+import json
+
+import pytest
+import torch
+from ignite.engine import Events
+from monai.utils import set_determinism
+
+from monai_spct.data import write_acdc_phantom
+from monai_spct.engines import SemiSupervisedTrainer
+from monai_spct.handlers import EMATeacher
+from monai_spct.inferers import SemiSupervisedInferer
+from monai_spct.networks import ENet, build_ensemble, frozen_copy
+from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
+from monai_spct.transforms import RandomQuarterTurn
+from tests.benchmarks import growth, inference, step
+from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task
+from tests.benchmarks.reference import PlainENet
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "acdc"
+    return str(write_acdc_phantom(folder, patients=8, size=(48, 56), spacing=(2.8, 3.0)))
+
+
+@pytest.fixture(autouse=True)
+def no_determinism_left():
+    yield
+    set_determinism(None)
+
+
+def plain_copy(enet):
+    plain = PlainENet()
+    plain.load_state_dict(dict(zip(plain.state_dict(), enet.state_dict().values(), strict=True)))
+    return plain
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_plain_enet_is_the_enet(training):
+    enet = ENet(dropout=(0.0, 0.0)).double().train(training)
+    plain = plain_copy(enet).double().train(training)
+    for module in plain.modules():
+        if isinstance(module, torch.nn.Dropout2d):
+            module.p = 0.0
+    images = torch.rand(2, 1, 48, 40, dtype=torch.double)
+    torch.testing.assert_close(enet(images), plain(images), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("views", [2, 3])
+def test_the_fast_path_and_the_plain_path_agree(views):
+    """Losses, students and teachers after some iterations with dropout, in double precision."""
+    generator = torch.Generator().manual_seed(0)
+    batches = [
+        {
+            "image": torch.rand(4, 1, 32, 32, generator=generator, dtype=torch.double),
+            "label": torch.randint(4, (4, 1, 32, 32), generator=generator),
+            "unlabeled": torch.rand(6, 1, 32, 32, generator=generator, dtype=torch.double),
+        }
+        for _ in range(4)
+    ]
+    students = build_ensemble(ENet, num_views=views, seed=0).double()
+    plain = Plain.__new__(Plain)
+    plain.students = [plain_copy(student).double() for student in students.networks]
+    plain.teachers = [copy.deepcopy(student).requires_grad_(False).eval() for student in plain.students]
+    plain.optimizer = torch.optim.RAdam([p for s in plain.students for p in s.parameters()], lr=0.01)
+    plain.rng, plain.device, plain.updates = RandomQuarterTurn(seed=7).R, torch.device("cpu"), 0
+
+    students = students.to(memory_format=torch.channels_last)
+    teachers = frozen_copy(students)
+    trainer = SemiSupervisedTrainer(
+        device="cpu",
+        max_epochs=1,
+        train_data_loader=batches,
+        network=students,
+        optimizer=torch.optim.RAdam(students.parameters(), lr=0.01, foreach=True),
+        objective=Objective(
+            supervised=Supervised(),
+            co_training=Weighted(
+                SelfPacedCoTraining(LOSS["gamma"], alpha=LOSS["alpha"], eps=LOSS["eps"]), LOSS["co_training_weight"]
+            ),
+            consistency=Weighted(Consistency(), LOSS["consistency_weight"]),
+        ),
+        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=7)),
+        to_kwargs={"memory_format": torch.channels_last},
+        train_handlers=[EMATeacher(teachers, students, decay=DECAY)],
+    )
+    losses = []
+    trainer.add_event_handler(Events.ITERATION_STARTED, lambda engine: torch.manual_seed(engine.state.iteration))
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output["loss"]))
+    trainer.run()
+    expected = []
+    for number, batch in enumerate(batches, start=1):
+        torch.manual_seed(number)
+        expected.append(plain.iteration(batch, 0.01))
+    torch.testing.assert_close(torch.stack(losses), torch.stack(expected), rtol=1e-6, atol=1e-9)
+    for mine, theirs in ((students.networks, plain.students), (teachers.networks, plain.teachers)):
+        for fast, slow in zip(mine, theirs, strict=True):
+            for value, other in zip(fast.state_dict().values(), slow.state_dict().values(), strict=True):
+                torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_a_quick_run_of_the_step_benchmark(data, tmp_path, views):
+    path = tmp_path / "step.json"
+    options = ["--data", data, "--views", str(views), "--size", "48", "--iterations", "5", "--warmup", "1"]
+    step.main([*options, "--labeled", "2", "--unlabeled", "3", "--no-memory", "--output", str(path)])
+    result = json.loads(path.read_text())
+    assert {len(blocks) for blocks in result["blocks"].values()} == {4}
+    assert result["task"]["data"] == "acdc"  # no path of a machine
+    mine, plain = (torch.tensor(result["losses"][name]) for name in ("project", "reference"))
+    torch.testing.assert_close(mine[:2], plain[:2], rtol=1e-3, atol=1e-3)  # later float32 has its way
+
+
+def test_memory_is_measured_in_processes_of_their_own(data):
+    task = Task(data, size=48, labeled=2, unlabeled=3)
+    memory = step._memory(task, "reference")
+    assert 100 < memory["before"] <= memory["peak"]
+
+
+def test_a_quick_run_of_the_growth_benchmark(data, tmp_path):
+    task = Task(data, size=48, labeled=2, unlabeled=3)
+    points = [(views, growth.seconds(Task(data, size=48, views=views), 2)) for views in (1, 2)]
+    result = {"growth": {"networks K": points, "patients": growth.patients(task, [4], 2)}}
+    growth.plot(result, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 1000
+
+
+def test_a_quick_run_of_the_inference_benchmark(tmp_path):
+    result = inference.main(["--size", "32", "24", "3", "--repeats", "1", "--output", str(tmp_path / "inference.json")])
+    assert all(seconds > 0 for seconds in result["seconds"].values())
