@@ -102,7 +102,9 @@ def compiled(module: _Module, **kwargs: Any) -> _Module:
     if not isinstance(module, Ensemble):
         return cast(_Module, torch.compile(module, **kwargs))
     networks: list[Any] = [torch.compile(network, **kwargs) for network in module.networks]
-    return cast(_Module, Ensemble(networks).train(module.training))
+    ensemble = Ensemble(networks)
+    ensemble.training = ensemble.networks.training = module.training  # not `train`, which would change the networks
+    return cast(_Module, ensemble)
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:

@@ -10,9 +10,13 @@ from torch import Tensor, nn
 
 __all__ = ["PReLU"]
 
+_is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
+
 
 class _VectorizedPReLU(torch.autograd.Function):
     """The numbers of ``torch.prelu``; its backward pass is made of kernels that use the CPU's vector units."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor) -> Tensor:
@@ -57,8 +61,8 @@ class PReLU(nn.PReLU):
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
             return F.prelu(x, self.weight)
         else:  # noqa: RET505 - scripting leaves out this branch only if it is one
-            traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-            plain = x.device.type == "cpu" and x.dtype == self.weight.dtype and x.ndim > 1
+            traced = torch.compiler.is_compiling() or _is_tracing()
+            plain = x.device.type == "cpu" and x.ndim > 1
             if plain and not traced and torch.is_grad_enabled() and x.requires_grad:
                 out: Tensor = _VectorizedPReLU.apply(x, self.weight)  # type: ignore[no-untyped-call]
                 return out

@@ -3,8 +3,17 @@ import random
 import numpy as np
 import pytest
 import torch
-from monai.data import MetaTensor
-from monai.transforms import Compose, Lambdad, RandCoarseDropoutd, RandFlipd, RandGaussianNoised, RandRotated
+from monai.data import MetaTensor, get_track_meta, set_track_meta
+from monai.transforms import (
+    Compose,
+    Lambdad,
+    RandCoarseDropoutd,
+    RandFlipd,
+    RandGaussianNoised,
+    RandRotated,
+    RandSpatialCropd,
+    SpatialPadd,
+)
 
 from monai_spct.data import SliceDataset
 
@@ -122,6 +131,62 @@ def test_drawing_leaves_the_global_random_states_alone():
     slices[0, 1]
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]  # noqa: NPY002
+
+
+@pytest.fixture(params=[True, False], ids=["tracked", "not tracked"])
+def tracked(request):
+    """Whether MONAI keeps a record of transforms, outside of the dataset."""
+    before = get_track_meta()
+    set_track_meta(request.param)
+    yield request.param
+    set_track_meta(before)
+
+
+def test_augmentation_keeps_no_record_and_leaves_the_setting_alone(tracked):
+    seen = []
+
+    def look(item):
+        seen.append(get_track_meta())
+        return item
+
+    slices = SliceDataset(CASES, volume_of, [look])
+    for draw in (0, (0, 1), (3, 2)):
+        slices[draw]
+        assert get_track_meta() is tracked
+    assert seen == [False, False]
+
+
+def test_an_augmentation_that_fails_leaves_the_setting_alone_too(tracked):
+    def fail(item):
+        raise KeyError(f"no such key: {list(item)}")
+
+    with pytest.raises(RuntimeError, match="applying transform"):
+        SliceDataset(CASES, volume_of, [fail])[0, 1]
+    assert get_track_meta() is tracked
+
+
+def test_values_are_those_that_augmentation_with_a_record_gives():
+    keys = ["image", "label"]
+    chain = [
+        SpatialPadd(keys, [8, 8]),
+        RandSpatialCropd(keys, [7, 7], random_size=False),
+        RandRotated(keys, range_x=0.8, prob=0.7, mode=["bilinear", "nearest"], padding_mode="zeros"),
+        RandFlipd(keys, prob=0.5, spatial_axis=0),
+        RandFlipd(keys, prob=0.5, spatial_axis=1),
+    ]
+    slices, augment = SliceDataset(CASES, volume_of, chain), Compose(chain)
+    seen = set()
+    for seed in range(16):
+        item = slices[seed % len(slices), seed]
+        augment.set_random_state(seed=seed)
+        assert get_track_meta()
+        expected = augment({key: value.clone() for key, value in slices[seed % len(slices)].items()})
+        for key in keys:
+            assert isinstance(expected[key], MetaTensor)  # so that it was one with a record
+            assert torch.equal(item[key], expected[key].as_tensor()), (key, seed)
+        seen.add(len(expected["image"].applied_operations))
+        assert item["image"].shape == (1, 7, 7)
+    assert seen == {5}
 
 
 def test_a_transform_without_chance_is_applied_too():

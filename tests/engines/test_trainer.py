@@ -1,5 +1,8 @@
 import math
+import sys
+from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from ignite.engine import Events
 from monai.data import MetaTensor
-from monai.engines import default_prepare_batch
+from monai.engines import IterationEvents, default_prepare_batch
 from monai.handlers import LrScheduleHandler
 from monai.optimizers import WarmupCosineSchedule
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from monai_spct.engines import SemiSupervisedTrainer, prepare_semi_supervised_batch
 from monai_spct.handlers import EMATeacher, scalars
@@ -42,9 +46,9 @@ def batches_of(count: int = 3, *, labeled: int = 2, unlabeled: int = 4) -> list[
     ]
 
 
-def trainer_of(students: nn.Module, batches, *, objective=None, max_epochs=1, optimizer=None, **settings):
+def trainer_of(students: nn.Module, batches, *, objective=None, max_epochs=1, optimizer=None, device=CPU, **settings):
     return SemiSupervisedTrainer(
-        device=CPU,
+        device=device,
         max_epochs=max_epochs,
         train_data_loader=batches,
         network=students,
@@ -343,6 +347,200 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero():
     assert abs(rates[top] - rates[top + 1]) < 0.01 * peak
     assert 0 < rates[-1] < 0.005 * peak
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-9)
+
+
+# What an iteration costs
+
+
+def whole_method(count: int, batches, *, device: torch.device = CPU, extra=None, **settings) -> SemiSupervisedTrainer:
+    """All parts of the method together, as the bundles have them."""
+    students = students_of(count).to(device)
+    teachers = frozen_copy(students)
+    terms = {"supervised": Supervised(), "co_training": Weighted(SelfPacedCoTraining(pace=0.3, alpha=0.01), 0.5)}
+    return trainer_of(
+        students,
+        batches,
+        device=device,
+        optimizer=torch.optim.RAdam(students.parameters(), lr=0.05, foreach=True),
+        objective=Objective(**terms, consistency=Weighted(Consistency(), 4.0), **(extra or {})),
+        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=5)),
+        train_handlers=[EMATeacher(teachers, students)],
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("count", [2, 3], ids=lambda k: f"{k} students")
+def test_each_network_runs_once_in_an_iteration_and_only_students_run_back(count):
+    trainer = whole_method(count, batches_of(3))
+    students, teachers = list(trainer.network.networks), list(trainer.inferer.teachers.networks)
+    forward, backward, with_gradient = [], [], set()
+
+    def ran(network, inputs, output):  # noqa: ARG001
+        forward.append((trainer.state.iteration, network))
+        if torch.is_grad_enabled() or output.requires_grad:
+            with_gradient.add(network)
+
+    for network in [*students, *teachers]:
+        network.register_forward_hook(ran)
+        # the last layer's, since torch warns of the hook of a network whose input, the image, has no gradient
+        network[-1].register_full_backward_hook(
+            lambda *_, network=network: backward.append((trainer.state.iteration, network))
+        )
+    trainer.run()
+    assert Counter(forward) == Counter((i, network) for i in (1, 2, 3) for network in [*students, *teachers])
+    assert Counter(backward) == Counter((i, network) for i in (1, 2, 3) for network in students)
+    assert with_gradient == set(students)
+
+
+WAITING = {
+    torch.ops.aten._local_scalar_dense,
+    torch.ops.aten.equal,
+    torch.ops.aten.is_nonzero,
+    torch.ops.aten.item,
+    torch.ops.aten.masked_select,
+    torch.ops.aten.nonzero,
+}
+INDEXING = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_}
+
+
+class Waits(TorchDispatchMode):
+    """Who asks for the value of a tensor, for which the host would wait for a GPU: file names of this package."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callers: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        masked = func.overloadpacket in INDEXING and any(
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        )
+        if func.overloadpacket in WAITING or masked:
+            files = stack_of_files()
+            # RAdam reads its counter of steps, a tensor that torch keeps on the host: nothing is waited for
+            if not any("torch/optim/" in file for file in files):
+                self.callers.append(
+                    next(Path(file).name for file in files if "/torch/" not in file and file != __file__)
+                )
+        return func(*args, **(kwargs or {}))
+
+
+def stack_of_files() -> list[str]:
+    """The innermost first."""
+    frame, files = sys._getframe(1), []
+    while frame is not None:
+        files.append(Path(frame.f_code.co_filename).as_posix())
+        frame = frame.f_back
+    return files
+
+
+def waits_of(trainer: SemiSupervisedTrainer) -> list[str]:
+    """In all iterations but the first."""
+    waits = Waits()
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=1), lambda: waits.callers.clear())
+    with waits:
+        trainer.run()
+    return waits.callers
+
+
+@pytest.mark.parametrize("count", [2, 3], ids=lambda k: f"{k} students")
+def test_no_value_is_asked_for_within_an_iteration_but_whether_the_loss_is_finite(count):
+    """And that not where tensors are on a GPU, see the next test."""
+    assert waits_of(whole_method(count, batches_of(4))) == ["finite_loss.py"] * 3
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool((x > 0).all()),
+        lambda x: torch.equal(x, x),
+        lambda x: x[x > 0],
+        lambda x: x.masked_select(x > 0),
+        lambda x: x.nonzero(),
+    ],
+    ids=["a number", "a truth", "an equality", "a mask", "a selection", "places"],
+)
+def test_a_value_that_is_asked_for_would_be_seen(ask):
+    def term(step):
+        ask(step.labeled.detach())
+        return step.labeled.sum() * 0
+
+    assert set(waits_of(whole_method(2, batches_of(2), extra={"asking": term}))) > {"finite_loss.py"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, which is not waited for")
+@pytest.mark.parametrize("count", [2, 3], ids=lambda k: f"{k} students")
+def test_a_gpu_is_not_waited_for_within_an_iteration(count):
+    device = torch.device("cuda")
+    batches = [{key: value.to(device) for key, value in batch.items()} for batch in batches_of(4)]
+    trainer = whole_method(count, batches, device=device)
+    for iteration, mode in ((1, "error"), (4, "default")):
+        trainer.add_event_handler(Events.ITERATION_COMPLETED(once=iteration), torch.cuda.set_sync_debug_mode, mode)
+    try:
+        trainer.run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert trainer.state.iteration == 4
+
+
+@pytest.mark.parametrize("to_none", [True, False], ids=["by default", "switched off"])
+def test_gradients_are_freed_between_iterations(to_none):
+    trainer = trainer_of(students_of(), batches_of(3), **({} if to_none else {"optim_set_to_none": False}))
+    seen = []
+
+    @trainer.on(IterationEvents.FORWARD_COMPLETED)
+    def look():
+        seen.append({None if p.grad is None else bool(p.grad.any()) for p in trainer.network.parameters()})
+
+    trainer.run()
+    assert seen == ([{None}] * 3 if to_none else [{None}, {False}, {False}])
+
+
+# Compiled
+
+
+@pytest.fixture
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_compiled_networks_train_alike():
+    names = ("loss", "supervised_loss", "co_training_loss", "consistency_loss")
+    histories, states = [], []
+    for settings in ({}, {"compile": True, "compile_kwargs": {"backend": "eager"}}):
+        trainer = whole_method(2, batches_of(3), **settings)
+        histories.append(history_of(trainer, *names))
+        trainer.run()
+        states.append(list(trainer.network.parameters()) + list(trainer.inferer.teachers.buffers()))
+    np.testing.assert_allclose(histories[1], histories[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(states[1], states[0], rtol=0, atol=1e-6)
+    assert len(set(histories[0])) == 3
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_compiling_leaves_the_given_networks_and_inferer_as_they_are():
+    students = students_of()
+    teachers, move = frozen_copy(students), RandomQuarterTurn(seed=0)
+    given = SemiSupervisedInferer(teachers=teachers, move=move)
+    names = list(students.state_dict())
+    trainer = trainer_of(students, batches_of(), inferer=given, compile=True, compile_kwargs={"backend": "eager"})
+    trainer.run()
+    assert given.teachers is teachers
+    assert trainer.inferer.teachers is not teachers
+    assert trainer.inferer.move is given.move is move  # its state is that of the run
+    for ensemble in (students, teachers):
+        assert {type(network) for network in ensemble.networks} == {nn.Sequential}
+        assert list(ensemble.state_dict()) == names
+    assert {module.training for module in teachers.modules()} == {False}
+    assert {module.training for module in students.modules()} == {True}
+    # by what the trainer runs
+    for mine, theirs in ((students, trainer.network), (teachers, trainer.inferer.teachers)):
+        assert isinstance(theirs, Ensemble)
+        assert not {type(network) for network in theirs.networks} & {nn.Sequential}
+        assert all(a is b for a, b in zip(mine.parameters(), theirs.parameters(), strict=True))
 
 
 # What it is for

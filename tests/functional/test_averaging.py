@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from monai_spct.functional import ema_decay, ema_update
+from monai_spct.functional import StatePairs, ema_decay, ema_update
 
 
 def one_weight(value):
@@ -180,3 +180,76 @@ def test_a_shared_tensor_is_averaged_once():
 def test_a_decay_out_of_range_is_refused(decay):
     with pytest.raises(ValueError, match="`decay` must lie between 0 and 1"):
         ema_update(nn.Linear(1, 1), nn.Linear(1, 1), decay=decay)
+
+
+# Listed once
+
+
+def trained(module):
+    """One more batch and other weights."""
+    module.train()(torch.randn(4, 1, 5, 5, generator=torch.Generator().manual_seed(0)))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(-1.5).add_(1)
+
+
+def test_updates_of_a_list_are_those_of_the_modules():
+    student = normalized(2.0, batches=9)
+    one, other = normalized(4.0, batches=7), normalized(4.0, batches=7)
+    pairs = StatePairs.of(one, student)
+    seen = []
+    for step in range(1, 5):
+        trained(student)
+        pairs.update(decay=ema_decay(step))
+        ema_update(other, student, decay=ema_decay(step))
+        torch.testing.assert_close(state(one), state(other), rtol=0, atol=0)
+        seen.append(one[0].weight[0, 0, 0, 0].item())
+    assert len(set(seen)) == 4  # so that the comparison says something
+
+
+def test_a_list_holds_the_very_tensors_of_the_teacher():
+    teacher, student = normalized(4.0, batches=7), normalized(2.0, batches=9)
+    tensors = {name: (tensor, tensor.data_ptr()) for name, tensor in teacher.state_dict(keep_vars=True).items()}
+    pairs = StatePairs.of(teacher, student)
+    pairs.update(decay=0.5)
+    torch.testing.assert_close(state(teacher), state(normalized(3.0, batches=9)), rtol=0, atol=0)
+    for name, tensor in teacher.state_dict(keep_vars=True).items():
+        assert tensor is tensors[name][0]
+        assert tensor.data_ptr() == tensors[name][1]
+    assert {id(tensor) for tensor, _ in tensors.values()} == {id(t) for t in [*pairs.averaged[0], *pairs.copied[0]]}
+
+
+def test_counters_are_copied_at_each_update_and_not_averaged():
+    teacher, student = normalized(4.0, batches=7), normalized(2.0, batches=9)
+    pairs = StatePairs.of(teacher, student)
+    assert [tensor.item() for side in pairs.copied for tensor in side] == [7, 9]
+    for batches in (9, 20):
+        student[1].num_batches_tracked.fill_(batches)
+        pairs.update(decay=1.0)
+        assert teacher[1].num_batches_tracked.item() == batches
+        assert teacher[1].num_batches_tracked.dtype == torch.int64
+
+
+def test_modules_that_differ_make_no_list():
+    with pytest.raises(ValueError, match="differ in their states"):
+        StatePairs.of(nn.Linear(1, 1), nn.Linear(1, 1, bias=False))
+    with pytest.raises(ValueError, match=r"the shape of `weight`: \(3, 2\) and \(3, 4\)"):
+        StatePairs.of(nn.Linear(2, 3), nn.Linear(4, 3))
+
+
+def test_a_list_may_lack_floating_tensors_or_any():
+    teacher, student = nn.Module(), nn.Module()
+    teacher.register_buffer("count", torch.tensor(1))
+    student.register_buffer("count", torch.tensor(5))
+    pairs = StatePairs.of(teacher, student)
+    assert pairs.averaged == ([], [])
+    pairs.update(decay=0.5)
+    assert teacher.count.item() == 5
+    StatePairs.of(nn.ReLU(), nn.ReLU()).update(decay=0.5)
+
+
+def test_a_list_refuses_a_decay_out_of_range():
+    teacher = one_weight(4.0)
+    with pytest.raises(ValueError, match="`decay` must lie between 0 and 1"):
+        StatePairs.of(teacher, one_weight(2.0)).update(decay=1.5)
+    assert teacher.weight.item() == 4.0

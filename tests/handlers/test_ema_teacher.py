@@ -152,6 +152,39 @@ def test_the_number_of_updates_goes_through_a_checkpoint(tmp_path):
     assert second.state_dict() == {"num_updates": 4}
 
 
+def new_buffer(teacher: nn.Module, student: nn.Module) -> None:  # noqa: ARG001
+    student.register_buffer("running_mean", torch.tensor([7.0]))
+
+
+def new_type(teacher: nn.Module, student: nn.Module) -> None:
+    student.running_mean.fill_(7.0)
+    for module in (teacher, student):
+        module.to(torch.float64)
+
+
+def new_parameter(teacher: nn.Module, student: nn.Module) -> None:  # noqa: ARG001
+    student.weight = nn.Parameter(torch.tensor([7.0]))
+
+
+@pytest.mark.parametrize(
+    ("replace", "name"),
+    [(new_buffer, "running_mean"), (new_type, "running_mean"), (new_parameter, "weight")],
+    ids=["a buffer", "all buffers by a move", "a parameter"],
+)
+def test_tensors_replaced_between_epochs_are_followed_from_the_next_on(replace, name):
+    student = nn.BatchNorm1d(1).eval()
+    teacher = frozen_copy(student)
+    trainer = Engine(lambda engine, batch: None)  # noqa: ARG005
+    EMATeacher(teacher, student, decay=0.0).attach(trainer)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED(once=1), lambda: replace(teacher, student))
+    before = getattr(teacher, name).item()
+    history = []
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: history.append(getattr(teacher, name).item()))
+    trainer.run([0, 0], max_epochs=2)
+    assert history == [before, before, 7.0, 7.0]
+    assert getattr(student, name).item() == 7.0
+
+
 def test_wrappers_are_looked_through():
     student = nn.Linear(2, 2)
     teacher = frozen_copy(student)

@@ -3,22 +3,23 @@ import math
 import pytest
 import torch
 from ignite.engine import Events
-from monai.engines import SupervisedTrainer
+from monai.engines import IterationEvents, SupervisedTrainer
 from torch import nn
 
 from monai_spct.engines import SemiSupervisedTrainer
 from monai_spct.handlers import EMATeacher, Progress, SaveCheckpoints, StopAtNonFiniteLoss
+from monai_spct.handlers.finite_loss import _Losses
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, Supervised
 
 
-def students_and_trainer(batches, *, max_epochs=3, handlers=(), loss=None, teachers=False):
-    students = build_ensemble(lambda: nn.Conv2d(1, 2, 3, padding=1), num_views=2, seed=0)
+def students_and_trainer(batches, *, max_epochs=3, handlers=(), loss=None, teachers=False, device="cpu"):
+    students = build_ensemble(lambda: nn.Conv2d(1, 2, 3, padding=1), num_views=2, seed=0).to(device)
     inferer = SemiSupervisedInferer(teachers=frozen_copy(students)) if teachers else None
     terms = {"supervised": Supervised(loss) if loss else Supervised()}
     trainer = SemiSupervisedTrainer(
-        device="cpu",
+        device=device,
         max_epochs=max_epochs,
         train_data_loader=batches,
         network=students,
@@ -129,3 +130,116 @@ def test_any_trainer_of_monai_will_do():
     with pytest.raises(FloatingPointError, match="epoch 1, iteration 1: loss nan"):
         trainer.run()
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+# Losses that arrive late
+
+
+class Arrival:
+    """An event of a device that happens when it is waited for, and not before."""
+
+    def __init__(self) -> None:
+        self.happened = False
+
+    def query(self) -> bool:
+        return self.happened
+
+    def synchronize(self) -> None:
+        self.happened = True
+
+
+def late(epoch: int, iteration: int, **values: float) -> _Losses:
+    return _Losses(epoch, iteration, list(values), torch.tensor(list(values.values())), Arrival())
+
+
+def trainer_with_late_losses(
+    *losses: _Losses, max_epochs: int = 3, handler: StopAtNonFiniteLoss | None = None
+) -> tuple[StopAtNonFiniteLoss, SupervisedTrainer]:
+    """Epochs of 3 iterations; each of ``losses`` is still on its way after its iteration."""
+    network, handler = nn.Linear(2, 2), handler or StopAtNonFiniteLoss()
+    trainer = SupervisedTrainer(
+        device=torch.device("cpu"),
+        max_epochs=max_epochs,
+        train_data_loader=[{"image": torch.ones(2, 2), "label": torch.zeros(2, 2)} for _ in range(3)],
+        network=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
+        loss_function=nn.MSELoss(),
+        train_handlers=[handler],
+    )
+
+    @trainer.on(Events.ITERATION_COMPLETED)
+    def add(engine):
+        handler.pending.extend(one for one in losses if one.iteration == engine.state.iteration)
+
+    return handler, trainer
+
+
+def test_a_late_loss_is_not_waited_for_but_stops_the_run_before_later_handlers_of_its_epoch():
+    spoiled = late(2, 4, loss=math.nan)
+    _, trainer = trainer_with_late_losses(spoiled)
+    waited, saved = [], []
+    trainer.add_event_handler(IterationEvents.LOSS_COMPLETED, lambda: waited.append(spoiled.arrival.happened))
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: saved.append(engine.state.epoch))
+    with pytest.raises(FloatingPointError, match="epoch 2, iteration 4: loss nan"):
+        trainer.run()
+    assert waited == [False] * 6  # up to the end of the epoch
+    assert saved == [1]
+
+
+def test_a_late_loss_that_has_arrived_stops_the_run_at_the_next_iteration():
+    spoiled = late(1, 1, loss=math.inf)
+    spoiled.arrival.synchronize()
+    _, trainer = trainer_with_late_losses(spoiled)
+    with pytest.raises(FloatingPointError, match="epoch 1, iteration 1: loss inf"):
+        trainer.run()
+    assert trainer.state.iteration == 2
+
+
+def test_late_losses_are_checked_in_their_order_and_none_is_left():
+    good, spoiled = late(1, 1, loss=1.0), late(1, 2, loss=math.nan)
+    _, trainer = trainer_with_late_losses(good, spoiled)
+    with pytest.raises(FloatingPointError, match="epoch 1, iteration 2"):
+        trainer.run()
+    assert good.arrival.happened
+    assert spoiled.arrival.happened
+    handler, trainer = trainer_with_late_losses(late(1, 1, loss=1.0), late(1, 2, loss=2.0), max_epochs=1)
+    trainer.run()
+    assert trainer.state.iteration == 3
+    assert not handler.pending
+
+
+def test_the_message_names_all_parts_of_a_late_loss():
+    _, trainer = trainer_with_late_losses(late(1, 2, loss=math.nan, supervised_loss=0.25, co_training_loss=-math.inf))
+    with pytest.raises(FloatingPointError) as e:
+        trainer.run()
+    parts = "loss nan, supervised_loss 0.25, co_training_loss -inf. "
+    assert f"the loss is not finite in epoch 1, iteration 2: {parts}" in str(e.value)
+
+
+def test_a_run_after_a_failure_starts_clean():
+    handler, trainer = trainer_with_late_losses(late(1, 1, loss=math.nan), late(1, 2, loss=math.nan))
+    with pytest.raises(FloatingPointError, match="epoch 1, iteration 1"):
+        trainer.run()
+    assert any(losses.values.isnan().any() for losses in handler.pending)  # the second one is still on its way
+    _, again = trainer_with_late_losses(handler=handler)
+    again.run()
+    assert again.state.epoch == 3
+    assert not handler.pending
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, which is not waited for")
+@pytest.mark.parametrize("spoiled", [0, 7], ids=["first iteration", "last iteration"])
+def test_on_a_gpu_the_run_stops_before_the_epoch_is_saved_and_names_the_iteration(spoiled, tmp_path):
+    batches = Batches([batch() for _ in range(8)], spoiled=spoiled)
+    students, trainer = students_and_trainer(batches, device="cuda")
+    SaveCheckpoints(tmp_path, students, {"network": students}).attach(trainer)
+    ended = []
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: ended.append(engine.state.epoch))
+    with pytest.raises(
+        FloatingPointError, match=f"epoch 2, iteration {8 + spoiled + 1}: loss nan, supervised_loss nan"
+    ):
+        trainer.run()
+    assert ended == [1]
+    saved = torch.load(tmp_path / "last.pt", weights_only=True)
+    assert saved["run"]["epoch"] == 1
+    assert all(value.isfinite().all() for value in saved["network"].values())

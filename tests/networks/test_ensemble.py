@@ -7,7 +7,7 @@ import torch
 from monai.data import DataLoader
 from torch import nn
 
-from monai_spct.networks import ENet, Ensemble, build_ensemble, frozen_copy
+from monai_spct.networks import ENet, Ensemble, build_ensemble, compiled, frozen_copy
 
 
 def small_network() -> nn.Sequential:
@@ -138,3 +138,102 @@ def test_a_frozen_copy_does_not_follow_its_original():
     assert {name.rsplit(".", 1)[-1] for name in changed} >= {"weight", "bias", "running_mean", "num_batches_tracked"}
     for name, value in teachers.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+@pytest.fixture
+def _fresh_compiler():
+    """What was compiled before does not count, and nothing that was compiled here is left."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class CountingBackend:
+    """Runs what it is given as it is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, graph, example_inputs):  # noqa: ARG002 - what a backend is called with
+        self.count += 1
+        return graph.forward
+
+
+def outputs_and_gradients(module: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    output = module(images)
+    return output, list(torch.autograd.grad(output.square().sum(), list(module.parameters())))
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_compiled_ensemble_has_the_outputs_and_gradients_of_the_ensemble(backend, training):
+    ensemble = build_ensemble(small_network, num_views=3, seed=0).train(training)
+    images = torch.rand(2, 1, 9, 7)
+    result = outputs_and_gradients(compiled(ensemble, backend=backend), images)
+    torch.testing.assert_close(result, outputs_and_gradients(ensemble, images), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_the_compiled_ensemble_follows_the_optimizer_of_the_ensemble():
+    ensemble = build_ensemble(small_network, num_views=2, seed=0)
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=1.0)
+    fast, images = compiled(ensemble, backend="eager"), torch.rand(2, 1, 9, 7)
+    before = fast(images)
+    before.square().sum().backward()
+    optimizer.step()
+    assert (fast(images) - before).abs().max() > 0.1
+    torch.testing.assert_close(fast(images), ensemble(images))
+    assert all(a is b for a, b in zip(fast.parameters(), ensemble.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_compiling_leaves_the_ensemble_as_it_is(training):
+    ensemble = build_ensemble(small_network, num_views=2, seed=0).train(training)
+    networks, names = list(ensemble.networks), list(ensemble.state_dict())
+    fast = compiled(ensemble, backend="eager")
+    assert {module.training for module in [*ensemble.modules(), *fast.modules()]} == {training}
+    assert all(a is b for a, b in zip(ensemble.networks, networks, strict=True))
+    assert {type(network) for network in ensemble.networks} == {nn.Sequential}
+    assert list(ensemble.state_dict()) == names
+    assert not any("_orig_mod" in name for name in names)
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_equal_networks_are_compiled_once():
+    backend, images = CountingBackend(), torch.rand(2, 1, 32, 32)
+    fast = compiled(build_ensemble(ENet, num_views=3, seed=0), backend=backend)
+    fast.networks[0](images)
+    once = backend.count
+    assert once >= 1
+    fast(images)
+    assert backend.count == once
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_a_module_that_is_no_ensemble_is_compiled_as_a_whole():
+    backend, images = CountingBackend(), torch.rand(2, 1, 9, 7)
+    network = nn.Sequential(small_network(), nn.Softmax(1))
+    fast = compiled(network, backend=backend)
+    torch.testing.assert_close(fast(images), network(images))
+    assert backend.count == 1
+    assert not isinstance(fast, Ensemble)
+    assert all(a is b for a, b in zip(fast.parameters(), network.parameters(), strict=True))
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_each_size_of_image_is_compiled_anew_unless_asked_otherwise():
+    for settings, expected in (({}, 3), ({"dynamic": True}, 1)):
+        torch._dynamo.reset()
+        backend = CountingBackend()
+        fast = compiled(build_ensemble(small_network, num_views=2, seed=0), backend=backend, **settings)
+        for size in (8, 10, 12):
+            fast(torch.rand(2, 1, size, size))
+        assert backend.count == expected
+
+
+def test_compiling_leaves_each_module_in_its_mode():
+    ensemble = Ensemble([nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)) for _ in range(2)])
+    ensemble.networks[0][1].eval()  # as users freeze a normalization
+    compiled(ensemble, backend="eager")
+    assert [network[1].training for network in ensemble.networks] == [False, True]

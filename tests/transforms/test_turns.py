@@ -36,6 +36,42 @@ def test_turns_count_from_the_first_axis_toward_the_second(size, turns):
     assert torch.equal(moved, slow_turn(images, np.array(turns)))
 
 
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3)], ids=["no axis", "one axis", "two axes"])
+@BY_SIZE
+def test_each_image_behind_leading_axes_is_turned_by_itself(size, leading):
+    turns = np.array([3, 0, 2, 1, 1])
+    predictions = torch.rand(*leading, len(turns), 2, *size)
+    moved = turn(predictions, turns, spatial_dims=len(size))
+    assert moved.shape == predictions.shape
+    for index in np.ndindex(leading):
+        assert torch.equal(moved[index], slow_turn(predictions[index], turns))
+
+
+@pytest.mark.parametrize(
+    ("size", "memory_format"),
+    [((6, 6), torch.channels_last), ((6, 6, 5), torch.channels_last_3d)],
+    ids=["2-D", "3-D"],
+)
+def test_images_with_channels_last_are_turned_alike(size, memory_format):
+    turns = np.array([3, 0, 2, 1, 1])
+    images = torch.rand(len(turns), 2, *size)
+    channels_last = images.to(memory_format=memory_format)
+    assert channels_last.stride() != images.stride()
+    moved = turn(channels_last, turns, spatial_dims=len(size))
+    assert torch.equal(moved, slow_turn(images, turns))
+    assert torch.equal(turn(moved, -turns, spatial_dims=len(size)), images)
+
+
+@pytest.mark.parametrize("leading", [(), (2,)], ids=["images", "predictions"])
+def test_the_gradient_of_a_turn_is_the_inverse_turn(leading):
+    turns = np.array([3, 0, 2, 1, 1])
+    images = torch.rand(*leading, len(turns), 2, 6, 6, requires_grad=True)
+    gradient = torch.rand(*leading, len(turns), 2, 6, 6)
+    turn(images, turns, spatial_dims=2).backward(gradient)
+    assert torch.equal(images.grad, turn(gradient, -turns, spatial_dims=2))
+    assert not torch.equal(images.grad, turn(gradient, turns, spatial_dims=2))
+
+
 @pytest.mark.parametrize("leading", [(), (3,), (2, 3)], ids=["one network", "K networks", "two leading axes"])
 @pytest.mark.parametrize("channels", [1, 4], ids=["1 class", "4 classes"])
 @BY_SIZE
