@@ -31,9 +31,19 @@ class _VectorizedPReLU(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         passed = torch.ops.aten.threshold_backward(grad, x, 0)  # where x is positive
         scaled = grad - passed
-        shared = len(weight) == 1
-        grad_weight = (scaled * x).sum([axis for axis in range(x.ndim) if shared or axis != 1])
-        return passed.addcmul_(scaled, weight.view(-1, *[1] * (x.ndim - 2))), grad_weight.reshape(weight.shape)
+        grad_weight = _sum_of_products(scaled, x, len(weight)).reshape(weight.shape)
+        return passed.addcmul_(scaled, weight.view(-1, *[1] * (x.ndim - 2))), grad_weight
+
+
+def _sum_of_products(a: Tensor, b: Tensor, channels: int) -> Tensor:
+    """Over all axes, or over all but the channels."""
+    if channels == 1 or torch.is_grad_enabled():  # a gradient of the gradient is asked for
+        return (a * b).sum([axis for axis in range(a.ndim) if channels == 1 or axis != 1])
+    # what a normalization by 0 and 1 computes for the gradient of its weight: one pass, and no product in memory
+    mean, variance = a.new_zeros(channels), a.new_ones(channels)
+    statistics = (None, mean, variance, None, None, False, 0.0)
+    product: Tensor = torch.ops.aten.native_batch_norm_backward(a, b, *statistics, [False, True, False])[1]
+    return product
 
 
 class PReLU(nn.PReLU):

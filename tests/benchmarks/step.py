@@ -234,8 +234,9 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
         if options.memory_of:
             print(json.dumps(peak(task, options.memory_of, options.iterations)))
             return {}
-        measured = compare(task, warmup=options.warmup, block=options.block)
+        # first, since a process is born with the peak of its parent
         memory = {} if options.no_memory else {name: _memory(task, name) for name in ("project", "reference")}
+        measured = compare(task, warmup=options.warmup, block=options.block)
     times = measured.pop("times_s")
     each = {name: summary(values) for name, values in times.items()}
     result = {
@@ -273,7 +274,7 @@ def show(result: dict[str, Any]) -> None:
     for name, values in result["seconds"].items():
         print(f"{name:10}" + "".join(f"{values[key]:8.4f}" for key in ("min", "median", "max")))
     print(f"reference / project, medians: {result['ratio']:.2f}")
-    seconds = result["seconds"]["project"]["median"]
+    seconds = statistics.mean(result["blocks"]["project"])
     rest = seconds - result["step_s"] - result["data_s"]
     print(f"of the project's: data {result['data_s'] / seconds:.1%}, handlers and engine {rest / seconds:.1%}")
     print(f"first iteration: {result['first_iteration_s']:.1f} s")
