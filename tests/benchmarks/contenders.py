@@ -58,6 +58,7 @@ def bundle(task: Task, output: str) -> ConfigParser:
             "seed": task.seed,
             "amp": task.amp,
             "compile": task.compile,
+            "compile_mode": task.compile_mode,
             "backbone::_target_": task.network,
             "ema_decay": DECAY,
             "objective::co_training::weight": LOSS["co_training_weight"],
@@ -67,8 +68,6 @@ def bundle(task: Task, output: str) -> ConfigParser:
             "objective::co_training::term::eps": LOSS["eps"],
         }
     )
-    if task.compile_mode != "default":
-        parser["train"]["trainer"]["compile_kwargs"] = {"mode": task.compile_mode}
     if task.views < 2:
         del parser["objective"]["co_training"]
     return parser

@@ -47,7 +47,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--epochs", type=int, default=100, help="of the whole experiment")
     parser.add_argument("--epoch-length", type=int, default=200)
     parser.add_argument(
-        "--compile", default="default", help="mode of the compiled timings; with `no`, nothing is compiled"
+        "--compile", default="default", help="a mode of `torch.compile`; with `no`, nothing is compiled"
     )
     options = parser.parse_args(args)
     folder = Path(options.folder).absolute()
@@ -80,7 +80,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     common += ["--device", f"$torch.device('{options.device}')", "--crop_size", str(options.size)]
     bundle = [*python, "monai.bundle", "run"]
     schedule = ["--max_epochs", str(options.epochs), "--epoch_length", str(options.epoch_length)]
-    schedule += ["--compile", "true"] if compiling else []
+    schedule += ["--compile", "true", "--compile_mode", options.compile] if compiling else []
     run("training", [*bundle, "training", "--config_file", str(CONFIGS / "train.json"), *common, *schedule], 300.0)
     run("evaluating", [*bundle, "evaluating", "--config_file", str(CONFIGS / "evaluate.json"), *common[:-2]])
     for views in (1, 3):

@@ -15,7 +15,7 @@ from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
 from monai_spct.transforms import RandomQuarterTurn
-from tests.benchmarks import growth, inference, step
+from tests.benchmarks import growth, inference, kernels, step
 from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task
 from tests.benchmarks.reference import PlainENet
 
@@ -131,3 +131,9 @@ def test_a_quick_run_of_the_growth_benchmark(data, tmp_path):
 def test_a_quick_run_of_the_inference_benchmark(tmp_path):
     result = inference.main(["--size", "32", "24", "3", "--repeats", "1", "--output", str(tmp_path / "inference.json")])
     assert all(seconds > 0 for seconds in result["seconds"].values())
+
+
+@pytest.mark.parametrize("contender", ["project", "reference"])
+def test_a_quick_run_of_the_profile(data, contender):
+    result = kernels.main([contender, "--data", data, "--size", "48", "--iterations", "2", "--warmup", "1"])
+    assert any("conv" in kernel["name"] for kernel in result["kernels"])
