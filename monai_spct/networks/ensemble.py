@@ -13,7 +13,7 @@ from monai_spct.functional.checks import at_least
 
 __all__ = ["Ensemble", "build_ensemble", "compiled", "frozen_copy"]
 
-_Module = TypeVar("_Module", bound=nn.Module)
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class Ensemble(nn.Module):
@@ -78,7 +78,7 @@ def build_ensemble(network: Callable[[], nn.Module], *, num_views: int, seed: in
         return Ensemble([network() for _ in range(num_views)])
 
 
-def compiled(module: _Module, **kwargs: Any) -> _Module:
+def compiled(module: Module, **kwargs: Any) -> Module:
     """The same networks, with the same weights, behind ``torch.compile``.
 
     Each network of an :class:`Ensemble` is compiled by itself. So networks of one architecture share what the first of
@@ -100,11 +100,11 @@ def compiled(module: _Module, **kwargs: Any) -> _Module:
     """
     kwargs = {"dynamic": False, **kwargs}
     if not isinstance(module, Ensemble):
-        return cast(_Module, torch.compile(module, **kwargs))
+        return cast(Module, torch.compile(module, **kwargs))
     networks: list[Any] = [torch.compile(network, **kwargs) for network in module.networks]
     ensemble = Ensemble(networks)
     ensemble.training = ensemble.networks.training = module.training  # not `train`, which would change the networks
-    return cast(_Module, ensemble)
+    return cast(Module, ensemble)
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:
