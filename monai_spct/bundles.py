@@ -39,7 +39,7 @@ def bundles_folder() -> Path:
 def copy(name: str, target: str | Path) -> str:
     """Copy a bundle to a place of one's own, where its configs may be changed and its results go.
 
-    The overlays for methods come along, in ``methods`` beside the copy's configs folder.
+    The overlays for methods and networks come along, in ``methods`` and ``networks`` beside the copy's configs folder.
 
     Args:
         name: of the bundle, for example ``acdc``.
@@ -64,7 +64,8 @@ def copy(name: str, target: str | Path) -> str:
         raise ValueError(f"`name` must be one of {names}, got {name!r}.")
     ignored = shutil.ignore_patterns("models", "eval", "phantom", "predictions", "__pycache__")
     shutil.copytree(source, target, ignore=ignored)
-    shutil.copytree(bundles_folder() / "methods", target / "methods")
+    for overlays in ("methods", "networks"):
+        shutil.copytree(bundles_folder() / overlays, target / overlays)
     return f"python -m monai.bundle run training --config_file {target / 'configs' / 'train.json'} --dataset_dir ..."
 
 

@@ -30,15 +30,16 @@ def written(path: Path, content: dict[str, object]) -> Path:
 # Copies
 
 
-def test_a_copy_has_all_of_the_bundle_and_the_methods(tmp_path):
+def test_a_copy_has_all_of_the_bundle_and_the_overlays(tmp_path):
     target = tmp_path / "mine"
     copy("acdc", target)
     for source, there in (
         (bundles_folder() / "acdc" / "configs", "configs"),
         (bundles_folder() / "methods", "methods"),
+        (bundles_folder() / "networks", "networks"),
     ):
         names = sorted(path.name for path in source.iterdir())
-        assert "labeled_only.json" in names or "train.json" in names
+        assert {"labeled_only.json", "train.json", "unet.json"} & set(names)
         assert sorted(path.name for path in (target / there).iterdir()) == names
         for name in names:
             assert (target / there / name).read_bytes() == (source / name).read_bytes()
@@ -48,13 +49,14 @@ def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
     folder = tmp_path / "bundles"
     written(folder / "heart" / "configs" / "train.json", {"seed": 0})
     written(folder / "methods" / "labeled_only.json", {})
+    written(folder / "networks" / "unet.json", {})
     for made in ("models/model.pt", "eval/scores.csv", "phantom/data/a.nii", "scripts/__pycache__/a.pyc"):
         (folder / "heart" / made).parent.mkdir(parents=True)
         (folder / "heart" / made).touch()
     monkeypatch.setattr("monai_spct.bundles.bundles_folder", lambda: folder)
     copy("heart", tmp_path / "mine")
     files = sorted(path.relative_to(tmp_path / "mine").as_posix() for path in (tmp_path / "mine").rglob("*.*"))
-    assert files == ["configs/train.json", "methods/labeled_only.json"]
+    assert files == ["configs/train.json", "methods/labeled_only.json", "networks/unet.json"]
 
 
 def test_what_to_run_next_names_the_copy(tmp_path):

@@ -97,7 +97,7 @@ def test_the_components_of_the_training_are_listed():
 def test_each_overlay_is_listed():
     listed = {row[0] for row in rows(section("reference/config.md", "Overlays"), 3)}
     overlays = [path for path in CONFIGS.glob("*.json") if "imports" not in path.read_text(encoding="utf-8")]
-    overlays += (ROOT / "bundles" / "methods").glob("*.json")
+    overlays += (path for folder in ("methods", "networks") for path in (ROOT / "bundles" / folder).glob("*.json"))
     overlays.remove(CONFIGS / "metadata.json")
     assert listed == {path.relative_to(ROOT).as_posix() for path in overlays}
 
@@ -137,14 +137,3 @@ def test_the_term_of_the_guide_joins_the_objective(tmp_path, monkeypatch):
     terms = parser.get_parsed_content("objective").terms
     assert list(terms) == ["supervised", "co_training", "consistency", "certainty"]
     assert terms["certainty"].weight(0.5) == 0.1
-
-
-def test_the_overlay_for_one_structure_makes_two_classes(tmp_path):
-    guide = (ROOT / "docs" / "how-to" / "train_on_acdc.md").read_text(encoding="utf-8")
-    [overlay] = blocks(guide, "json")
-    (tmp_path / "left_ventricle.json").write_text(overlay, encoding="utf-8")
-    files = [str(CONFIGS / "train.json"), str(tmp_path / "left_ventricle.json")]
-    parser = ConfigParser(ConfigParser.load_config_files(files))
-    assert parser.get_parsed_content("out_channels") == 2
-    names = [type(transform).__name__ for transform in parser.get_parsed_content("preprocessing").transforms]
-    assert names == ["LoadImaged", "MapLabelValued", "CheckCased", "ScaleIntensityd"]

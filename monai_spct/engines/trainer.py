@@ -59,7 +59,8 @@ class SemiSupervisedTrainer(SupervisedTrainer):
     Batches are dictionaries with ``image`` ``(B, C_in, *S)``, ``label`` ``(B, 1, *S)`` and, but for a supervised run,
     ``unlabeled`` ``(U, C_in, *S)``. After each iteration ``engine.state.output`` holds ``image``, ``label``, ``pred``
     (the students' mean logits for the labeled images, ``(B, C, *S)``), ``loss``, one ``<name>_loss`` for each term of
-    the objective, and the terms' notes. A loss that is not finite stops the run.
+    the objective, and the terms' notes; ``engine.step`` is the :class:`~monai_spct.objectives.Step` that the objective
+    read. A loss that is not finite stops the run.
 
     Args:
         device: to train on.
@@ -120,6 +121,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         **kwargs: Any,
     ) -> None:
         self.objective = objective
+        self.step: Step | None = None
         inferer = SemiSupervisedInferer() if inferer is None else inferer
         if compile:
             network = compiled(network, **(compile_kwargs or {}))
@@ -137,15 +139,22 @@ class SemiSupervisedTrainer(SupervisedTrainer):
             inferer=inferer,
             decollate=decollate,
             # first, since a loss is checked before a checkpoint is written
-            train_handlers=[StopAtNonFiniteLoss(), *(train_handlers or [])],
+            train_handlers=[
+                StopAtNonFiniteLoss(),
+                *(train_handlers or []),
+            ],
             **{"prepare_batch": prepare_semi_supervised_batch, "optim_set_to_none": True, **kwargs},
         )
+        self.add_event_handler(Events.ITERATION_STARTED, self._forget_step)  # its tensors are not needed any more
         if hasattr(train_data_loader, "set_epoch"):  # batches then are a function of the epoch, also after a resume
             self.add_event_handler(Events.EPOCH_STARTED, lambda engine: train_data_loader.set_epoch(engine.state.epoch))
 
+    def _forget_step(self) -> None:
+        self.step = None
+
     def _objective_of(self, predictions: dict[str, Any], label: Tensor) -> Tensor:
         """The loss of this iteration; its parts go into the output that handlers read."""
-        step = Step(progress=(self.state.epoch - 1) / self.state.max_epochs, label=label, **predictions)
+        self.step = step = Step(progress=(self.state.epoch - 1) / self.state.max_epochs, label=label, **predictions)
         losses = self.objective(step)
         logged = {name: value.detach() for name, value in losses.items() if name != CommonKeys.LOSS}
         # the output is cut along its first axis when decollated: students' predictions, K first, must not stay in it

@@ -18,12 +18,15 @@ def _share(progress: float, start: float, end: float) -> float:
     return max(0.0, (progress - start) / (end - start))
 
 
-def sigmoid_rampup(progress: float, *, value: float, start: float = 0.05, end: float = 0.5) -> float:
-    r"""0 before ``start``, then :math:`v\, e^{-5 (1 - t)^2}` with :math:`t` rising to 1 at ``end``, then ``value``.
+def sigmoid_rampup(
+    progress: float, *, value: float, initial: float = 0.0, start: float = 0.05, end: float = 0.5
+) -> float:
+    r"""``initial``, then :math:`v_0 + (v - v_0)\, e^{-5 (1 - t)^2}` with :math:`t` rising from 0 to 1, then ``value``.
 
     Args:
         progress: share of the epochs that are complete.
         value: :math:`v`, the final value.
+        initial: :math:`v_0`, the value before ``start``.
         start: progress at which the rise begins.
         end: progress from which on ``value`` holds.
 
@@ -36,7 +39,7 @@ def sigmoid_rampup(progress: float, *, value: float, start: float = 0.05, end: f
         [0.0, 0.03, 0.85, 4.0, 4.0]
     """
     share = _share(progress, start, end)
-    return 0.0 if progress < start else value * math.exp(-5.0 * (1.0 - share) ** 2)
+    return initial if progress < start else initial + (value - initial) * math.exp(-5.0 * (1.0 - share) ** 2)
 
 
 def linear_rampup(progress: float, *, value: float, start: float = 0.0, end: float = 0.5) -> float:

@@ -1,6 +1,7 @@
 """Handlers: when something happens."""
 
 from monai_spct.handlers.checkpoints import SaveBest, SaveCheckpoints, save_atomically
+from monai_spct.handlers.discriminator_step import DiscriminatorStep
 from monai_spct.handlers.ema_teacher import EMATeacher
 from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss
 from monai_spct.handlers.pictures import SavePictures, contour_picture
@@ -9,6 +10,7 @@ from monai_spct.handlers.progress import Progress, scalars
 from monai_spct.handlers.scores import SaveScores
 
 __all__ = [
+    "DiscriminatorStep",
     "EMATeacher",
     "Progress",
     "SaveBest",

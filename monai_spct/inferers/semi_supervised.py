@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from monai.inferers import Inferer
-from torch import Tensor
+from torch import Tensor, nn
 
 from monai_spct.functional import log_softmax
 from monai_spct.networks import Ensemble
@@ -27,6 +28,13 @@ class SemiSupervisedInferer(Inferer):
             for methods without teachers.
         move: from images to moved images and a function that takes predictions back, for example
             :class:`~monai_spct.transforms.RandomQuarterTurn`; none leaves the images as they are.
+        uncertainty: from teachers and unlabeled images to the teachers' uncertainty at each voxel, for example
+            :class:`~monai_spct.inferers.MonteCarloDropout`; needs teachers.
+        discriminator: from images and the students' probabilities to a logit for each image, for example
+            :class:`~monai_spct.networks.EvaluationNetwork`. Here it judges and does not learn.
+
+    Raises:
+        ValueError: when there is an ``uncertainty`` but no teacher.
 
     Example:
         >>> import torch
@@ -40,10 +48,21 @@ class SemiSupervisedInferer(Inferer):
         {'labeled': (2, 2, 4, 32, 32), 'unlabeled': (2, 3, 4, 32, 32), 'teacher': (2, 3, 4, 32, 32)}
     """
 
-    def __init__(self, *, teachers: Ensemble | None = None, move: Move | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        teachers: Ensemble | None = None,
+        move: Move | None = None,
+        uncertainty: Callable[[Ensemble, Tensor], Tensor] | None = None,
+        discriminator: nn.Module | None = None,
+    ) -> None:
         super().__init__()
+        if uncertainty is not None and teachers is None:
+            raise ValueError("`uncertainty` is that of the `teachers`, and there are none.")
         self.teachers = teachers
         self.move = move
+        self.uncertainty = uncertainty
+        self.discriminator = discriminator
 
     def __call__(
         self, inputs: Tensor, network: Callable[..., Any], *args: Any, unlabeled: Tensor | None = None, **kwargs: Any
@@ -76,7 +95,26 @@ class SemiSupervisedInferer(Inferer):
         if self.teachers is not None:
             with torch.no_grad():  # teachers learn by averaging alone
                 predictions["teacher"] = log_softmax(self.teachers.logits(unlabeled), dim=2)
+                if self.uncertainty is not None:
+                    predictions["uncertainty"] = self.uncertainty(self.teachers, unlabeled)
+        if self.discriminator is not None:
+            with _frozen(self.discriminator):
+                verdicts = [self.discriminator(unlabeled, log_probs.exp()) for log_probs in predictions["unlabeled"]]
+            predictions.update(verdict=torch.stack(verdicts), image=inputs, unlabeled_image=unlabeled)
         return predictions
+
+
+@contextmanager
+def _frozen(module: nn.Module) -> Iterator[None]:
+    """Gradients go through the module, not to it."""
+    learning = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
 
 
 def _unmoved(prediction: Tensor) -> Tensor:

@@ -2,7 +2,22 @@
 
 from monai_spct.networks.enet import ENet
 from monai_spct.networks.ensemble import Ensemble, build_ensemble, compiled, frozen_copy
+from monai_spct.networks.evaluation import EvaluationNetwork
 from monai_spct.networks.prelu import PReLU
+from monai_spct.networks.segnet import SegNet
+from monai_spct.networks.unet import UNet
 from monai_spct.networks.weights import count_networks, load_weights
 
-__all__ = ["ENet", "Ensemble", "PReLU", "build_ensemble", "compiled", "count_networks", "frozen_copy", "load_weights"]
+__all__ = [
+    "ENet",
+    "Ensemble",
+    "EvaluationNetwork",
+    "PReLU",
+    "SegNet",
+    "UNet",
+    "build_ensemble",
+    "compiled",
+    "count_networks",
+    "frozen_copy",
+    "load_weights",
+]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from monai_spct.networks.prelu import PReLU
 
-__all__ = ["ENet", "max_unpool"]
+__all__ = ["ENet", "crop", "max_unpool"]
 
 
 def max_unpool(values: Tensor, indices: Tensor, size: list[int]) -> Tensor:
@@ -44,7 +44,20 @@ def max_unpool(values: Tensor, indices: Tensor, size: list[int]) -> Tensor:
     return torch.unflatten(zeros.scatter_(2, indices.flatten(2), values.flatten(2)), 2, size)
 
 
-def _crop(x: Tensor, size: list[int]) -> Tensor:
+def crop(x: Tensor, size: list[int]) -> Tensor:
+    """The first voxels along each axis of space: what upsampling gives, cut to what rounding up in pooling has seen.
+
+    Args:
+        x: ``(B, C, *S)``.
+        size: at most ``S``.
+
+    Returns:
+        ``(B, C, *size)``, of the same memory format.
+
+    Example:
+        >>> crop(torch.tensor([[[[1, 2, 3], [4, 5, 6]]]]), [1, 2])
+        tensor([[[[1, 2]]]])
+    """
     # negative padding rather than slices: the result is dense at every size, for torch.export and for users who `view`
     surplus: list[int] = []
     for axis in range(x.dim() - 1, 1, -1):
@@ -199,7 +212,7 @@ class _Up(nn.Module):
 
     def forward(self, x: Tensor, indices: Tensor, size: list[int]) -> Tensor:
         # cropped before the norm, whose statistics shall not see what lies outside of the image
-        y: Tensor = _crop(self.full(self.project(x)), size)
+        y: Tensor = crop(self.full(self.project(x)), size)
         y = self.expand(self.inner_act(self.norm(y)))
         y += max_unpool(self.shortcut(x), indices, size)
         out: Tensor = self.act(y)
@@ -221,9 +234,10 @@ class ENet(nn.Module):
     eight would let BatchNorm average over pixels that are not there: a third of them for 17 x 23.) In training
     BatchNorm needs more than one value for each channel at an eighth of the resolution: several images, or larger ones.
 
-    The module can be scripted, traced, exported and compiled, for any size at once. In two dimensions the output
-    follows the memory format of the input and the weights, and ``channels_last`` trains faster. The backward pass is
-    deterministic where torch's max pooling is: on CUDA not in three dimensions.
+    The module can be scripted, traced, exported and compiled, for any size at once (exported: for all but the
+    smallest). In two dimensions the output follows the memory format of the input and the weights, and
+    ``channels_last`` trains faster. The backward pass is deterministic where torch's max pooling is: on CUDA not in
+    three dimensions.
 
     Args:
         spatial_dims: 2 for images, 3 for volumes.
@@ -321,4 +335,4 @@ class ENet(nn.Module):
         x = self.stage3(self.stage2(x))
         x = self.stage4(self.up4(x, indices_quarter, quarter))
         x = self.stage5(self.up5(x, indices_half, half))
-        return _crop(self.head(x), size)
+        return crop(self.head(x), size)

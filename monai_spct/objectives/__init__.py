@@ -1,13 +1,19 @@
 """What is minimized, from tensors only."""
 
-from monai_spct.objectives.co_training import SelfPacedCoTraining
-from monai_spct.objectives.consistency import Consistency, squared_error
+from monai_spct.objectives.adversarial import Adversarial, discrimination_loss
+from monai_spct.objectives.co_training import CoTraining, SelfPacedCoTraining
+from monai_spct.objectives.consistency import CertainConsistency, Consistency, squared_error
+from monai_spct.objectives.entropy_minimization import EntropyMinimization
 from monai_spct.objectives.objective import Objective, Schedule, Term, Weighted, as_schedule
 from monai_spct.objectives.step import Step
 from monai_spct.objectives.supervised import Supervised, cross_entropy
 
 __all__ = [
+    "Adversarial",
+    "CertainConsistency",
+    "CoTraining",
     "Consistency",
+    "EntropyMinimization",
     "Objective",
     "Schedule",
     "SelfPacedCoTraining",
@@ -17,5 +23,6 @@ __all__ = [
     "Weighted",
     "as_schedule",
     "cross_entropy",
+    "discrimination_loss",
     "squared_error",
 ]

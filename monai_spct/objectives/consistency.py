@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
+from monai_spct.functional.checks import in_unit_interval
+from monai_spct.objectives.objective import Schedule, as_schedule
 from monai_spct.objectives.step import Step
 
-__all__ = ["Consistency", "squared_error"]
+__all__ = ["CertainConsistency", "Consistency", "squared_error"]
 
 
 def squared_error(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -52,11 +56,61 @@ class Consistency:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone."""
-        teacher = step.require_teacher(type(self).__name__)
-        student = step.require_unlabeled(type(self).__name__)
-        if teacher.shape != student.shape:
-            raise ValueError(
-                "predictions of teachers and students differ in shape: "
-                f"{tuple(teacher.shape)} and {tuple(student.shape)}."
-            )
-        return self.distance(student, teacher.detach())
+        return self.distance(*_student_and_teacher(step, type(self).__name__))
+
+
+class CertainConsistency:
+    r"""Consistency where the teachers are certain: squared error of the probabilities, mean over classes and voxels.
+
+    A voxel counts while the entropy of its teacher's mean prediction over several stochastic passes is below
+    :math:`h \ln C`, with :math:`C` classes, since :math:`\ln C` is the largest entropy. It leaves the note
+    ``certain_share``, the share of voxels that count.
+
+    Args:
+        threshold: :math:`h`, 0 to 1, a number or a function of the run's progress.
+
+    Raises:
+        ValueError: when the threshold is out of its range; in the call, when the step has no teacher or no uncertainty.
+
+    Reference:
+        Yu et al., "Uncertainty-aware self-ensembling model for semi-supervised 3D left atrium segmentation",
+        MICCAI 2019.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.objectives import CertainConsistency, Step
+        >>> student, teacher = torch.randn(2, 1, 6, 4, 8, 8).log_softmax(3)
+        >>> step = Step(
+        ...     progress=0.0,
+        ...     label=torch.zeros(4, 1, 8, 8),
+        ...     labeled=torch.zeros(1, 4, 4, 8, 8),
+        ...     unlabeled=student,
+        ...     teacher=teacher,
+        ...     uncertainty=torch.ones(1, 6, 8, 8),
+        ... )
+        >>> CertainConsistency(0.75)(step) > 0, step.notes  # 1 is below 0.75 log 4
+        (tensor(True), {'certain_share': tensor(1.)})
+    """
+
+    def __init__(self, threshold: float | Schedule) -> None:
+        self.threshold = as_schedule(threshold)
+        for progress in (0.0, 0.5, 1.0):  # a wrong schedule is found before training, not in its middle
+            in_unit_interval("threshold", self.threshold(progress))
+
+    def __call__(self, step: Step) -> Tensor:
+        """A scalar, with gradient for the students alone; 0 where no voxel is certain."""
+        student, teacher = _student_and_teacher(step, type(self).__name__)
+        uncertainty = step.require_uncertainty(type(self).__name__).detach()
+        certain = (uncertainty < self.threshold(step.progress) * math.log(student.shape[2])).to(student.dtype)
+        error = (student.exp() - teacher.exp()).square().mean(2)
+        step.notes["certain_share"] = certain.mean()
+        return (certain * error).sum() / torch.clamp(certain.sum(), min=1)
+
+
+def _student_and_teacher(step: Step, reader: str) -> tuple[Tensor, Tensor]:
+    teacher, student = step.require_teacher(reader), step.require_unlabeled(reader)
+    if teacher.shape != student.shape:
+        raise ValueError(
+            f"predictions of teachers and students differ in shape: {tuple(teacher.shape)} and {tuple(student.shape)}."
+        )
+    return student, teacher.detach()

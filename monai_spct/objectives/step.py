@@ -21,6 +21,12 @@ class Step:
             ``(K, U, C, *S)``; none in a supervised run.
         teacher: teachers' log-probabilities for the same images, without gradient, ``(K, U, C, *S)``; none without
             teachers.
+        uncertainty: entropy of the teachers' mean prediction over several stochastic passes, in nats,
+            ``(K, U, *S)``; none without such passes.
+        verdict: an evaluation network's logits for the students' predictions of the unlabeled images, ``(K, U)``, whose
+            gradient goes to the students alone; none without such a network.
+        image: the labeled images, ``(B, C_in, *S)``, for what learns beside the students; no term needs them.
+        unlabeled_image: the unlabeled ones, unmoved, ``(U, C_in, *S)``.
         notes: where a term leaves scalars that are worth logging beside its loss.
 
     Example:
@@ -36,6 +42,10 @@ class Step:
     labeled: Tensor
     unlabeled: Tensor | None = None
     teacher: Tensor | None = None
+    uncertainty: Tensor | None = None
+    verdict: Tensor | None = None
+    image: Tensor | None = None
+    unlabeled_image: Tensor | None = None
     notes: dict[str, Tensor | float] = field(default_factory=dict)
 
     def require_unlabeled(self, reader: str) -> Tensor:
@@ -52,3 +62,24 @@ class Step:
                 "an entry `unlabeled`."
             )
         return self.teacher
+
+    def require_uncertainty(self, reader: str) -> Tensor:
+        """The teachers' uncertainty, or a ``ValueError`` that says who should supply it."""
+        if self.uncertainty is None:
+            raise ValueError(
+                f"`{reader}` trusts teachers where they are certain: give `SemiSupervisedInferer` its `teachers` and "
+                "`uncertainty=MonteCarloDropout()`."
+            )
+        return self.uncertainty
+
+    def require_verdict(self, reader: str) -> Tensor:
+        """The verdict on unlabeled images, or a ``ValueError`` that says who should supply it."""
+        if self.verdict is None:
+            raise ValueError(f"`{reader}` needs a verdict: give `SemiSupervisedInferer` its `discriminator`.")
+        return self.verdict
+
+    def require_images(self, reader: str) -> tuple[Tensor, Tensor]:
+        """Labeled and unlabeled images, or a ``ValueError`` that says who should supply them."""
+        if self.image is None or self.unlabeled_image is None:
+            raise ValueError(f"`{reader}` needs the images: give `SemiSupervisedInferer` its `discriminator`.")
+        return self.image, self.unlabeled_image

@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "bundles" / "acdc" / "configs"
-BACKBONES = {"enet": "monai_spct.networks.ENet", "unet": "monai.networks.nets.BasicUNet"}
+BACKBONES = {"unet": "monai_spct.networks.UNet", "segnet": "monai_spct.networks.SegNet"}
 
 
 def part(folder: Path, name: str, command: Sequence[str], limit: float) -> dict[str, Any]:
@@ -88,8 +88,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
         if compiling:
             timing(f"enet_k{views}_compiled", "--views", str(views), *compiling)
     for name, network in BACKBONES.items():
-        if name != "enet":
-            timing(f"{name}_k2", "--network", network)
+        timing(f"{name}_k2", "--network", network)
     return done
 
 

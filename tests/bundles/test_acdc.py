@@ -775,6 +775,19 @@ def test_the_small_setting_learns_on_two_millimeters(tmp_path, data):
 NOTHING_FOUND = "$lambda image, network: torch.cat([torch.ones_like(image)] + 3 * [torch.zeros_like(image)], 1)"
 
 
+@pytest.mark.parametrize(("structure", "name"), [(1, "RV"), (2, "Myo")])
+def test_one_structure_against_the_rest(data, tmp_path, structure, name):
+    overlay = CONFIGS / "one_structure.json"
+    settings = {"dataset_dir": str(data), "output_dir": str(tmp_path), "structure": structure, "max_pictures": 0}
+    run = trained(data, tmp_path, overlay, epoch_length=1, max_epochs=1, structure=structure)
+    dataset = run.parser.get_parsed_content("train#dataset")
+    labels = torch.cat([volume["label"].flatten() for volume in dataset.volumes])
+    every = [LoadImage(image_only=True)(case["label"]) for case in lists(data).labeled]
+    assert labels.count_nonzero() == sum((volume == structure).sum() for volume in every)
+    workflow(EVALUATE, overlay, **settings).run()
+    assert list(json.loads((tmp_path / "eval" / "summary.json").read_text())) == [name, "mean"]
+
+
 @pytest.mark.parametrize("overlays", [(), (SMALL,)], ids=["original grid", "2 mm"])
 def test_scores_are_those_of_the_grid_that_was_asked_for(tmp_path, data, runs, overlays):
     """P12: a structure that is missed costs the diagonal of the volume, which tells the grid."""

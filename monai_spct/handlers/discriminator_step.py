@@ -1,0 +1,96 @@
+"""The evaluation network of adversarial training learns beside the students."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ignite.engine import Engine, Events
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from monai_spct.objectives import Step, discrimination_loss
+
+__all__ = ["DiscriminatorStep"]
+
+
+class DiscriminatorStep:
+    """Ignite handler for a :class:`~monai_spct.engines.SemiSupervisedTrainer`: a step of the evaluation network.
+
+    After each iteration it learns to tell the students' segmentations of labeled images from those of unlabeled ones,
+    both without their gradients. Its loss appears as ``discriminator_loss`` in the output. The states of network and
+    optimizer are the handler's state: put it into a checkpoint.
+
+    Args:
+        discriminator: from images ``(B, C_in, *S)`` and probabilities ``(B, C, *S)`` to logits ``(B,)``, as
+            :class:`~monai_spct.networks.EvaluationNetwork`; the same that the inferer has.
+        optimizer: of the discriminator's parameters.
+
+    Raises:
+        ValueError: in the first iteration, when the inferer does not supply images and unlabeled predictions.
+
+    Reference:
+        Zhang et al., "Deep adversarial networks for biomedical image segmentation utilizing unannotated images",
+        MICCAI 2017.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.engines import SemiSupervisedTrainer
+        >>> from monai_spct.handlers import DiscriminatorStep
+        >>> from monai_spct.inferers import SemiSupervisedInferer
+        >>> from monai_spct.networks import Ensemble, EvaluationNetwork
+        >>> from monai_spct.objectives import Adversarial, Objective, Supervised, Weighted
+        >>> students = Ensemble([torch.nn.Conv2d(1, 2, 3, padding=1)])
+        >>> judge = EvaluationNetwork(num_classes=2, features=4)
+        >>> batch = {"image": torch.rand(2, 1, 64, 64), "label": torch.ones(2, 1, 64, 64)}
+        >>> trainer = SemiSupervisedTrainer(
+        ...     device="cpu",
+        ...     max_epochs=1,
+        ...     train_data_loader=[{**batch, "unlabeled": torch.rand(3, 1, 64, 64)}],
+        ...     network=students,
+        ...     optimizer=torch.optim.RAdam(students.parameters(), lr=0.01),
+        ...     objective=Objective(supervised=Supervised(), adversarial=Weighted(Adversarial(), weight=0.1)),
+        ...     inferer=SemiSupervisedInferer(discriminator=judge),
+        ...     train_handlers=[DiscriminatorStep(judge, torch.optim.Adam(judge.parameters(), lr=1e-4))],
+        ... )
+        >>> trainer.run()
+        >>> trainer.state.output["discriminator_loss"] > 0
+        tensor(True)
+    """
+
+    def __init__(self, discriminator: nn.Module, optimizer: Optimizer) -> None:
+        self.discriminator = discriminator
+        self.optimizer = optimizer
+
+    def attach(self, engine: Engine) -> None:
+        """A step after each iteration of ``engine``."""
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """One step."""
+        trainer: Any = engine
+        step: Step = trainer.step
+        image, unlabeled_image = step.require_images(type(self).__name__)
+        unlabeled = step.require_unlabeled(type(self).__name__)
+        self.discriminator.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            loss = discrimination_loss(
+                self._logits(image, step.labeled.detach().float().softmax(2)),
+                self._logits(unlabeled_image, unlabeled.detach().exp()),
+            )
+            loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        trainer.state.output["discriminator_loss"] = loss.detach()
+
+    def _logits(self, image: Tensor, views: Tensor) -> Tensor:
+        return torch.stack([self.discriminator(image, probs) for probs in views])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the network and of its optimizer."""
+        return {"discriminator": self.discriminator.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self.discriminator.load_state_dict(state_dict["discriminator"])
+        self.optimizer.load_state_dict(state_dict["optimizer"])

@@ -1,0 +1,134 @@
+"""SegNet: VGG16's convolutions, and a decoder that unpools to where the maxima were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from monai.networks.blocks.convolutions import Convolution
+from monai.networks.layers.factories import Pool
+from torch import Tensor, nn
+
+from monai_spct.functional.checks import at_least
+from monai_spct.networks.enet import max_unpool
+
+__all__ = ["SegNet"]
+
+
+def _convs(spatial_dims: int, channels: Sequence[int]) -> nn.Sequential:
+    """For each pair of neighbors in ``channels``: 3x3 convolution, BatchNorm, ReLU."""
+    return nn.Sequential(
+        *(
+            Convolution(spatial_dims, before, after, act=("relu", {"inplace": True}), norm="batch")
+            for before, after in pairwise(channels)
+        )
+    )
+
+
+class SegNet(nn.Module):
+    """SegNet: the convolutions of VGG16 and their mirror image, joined by the positions of maxima.
+
+    Badrinarayanan, Kendall and Cipolla, *SegNet: A Deep Convolutional Encoder-Decoder Architecture for Image
+    Segmentation*, IEEE TPAMI 39(12), 2017, figure 2. Max-unpooling puts features back to where the encoder's pooling
+    took them from; nothing else goes from encoder to decoder. Wang et al. 2021 (Medical Image Analysis 73, 102146) use
+    it with 29.46 million parameters. With the default arguments there are 29,444,164, and 29.46 million numbers with
+    the running statistics of BatchNorm. (Counted like that, :class:`~monai_spct.networks.ENet` has its published number
+    as well.) What the text leaves open:
+
+    - BatchNorm follows each convolution but the last, as in SegNet's paper. A network without any, and with a 1x1
+      convolution as classifier behind 13 decoder layers, would also have 29.46 million parameters.
+    - The 13th layer of the decoder is the classifier, a 3x3 convolution, as in SegNet's released models. A 1x1
+      convolution behind it would make 29.48 million parameters and 29.50 million numbers.
+    - Convolutions have biases, as VGG16 has. BatchNorm makes them idle: their gradient is zero but for rounding.
+      Without them there would be 29.45 million numbers.
+
+    Any input size works, from one pixel on, and the output has exactly the input's size: each pooling rounds up, and
+    each unpooling restores the size that was seen on the way down. (Padding the image itself to a multiple of 32 would
+    let BatchNorm average over pixels that are not there.) In training BatchNorm needs more than one value for each
+    channel at a sixteenth of the resolution: several images, or one that is longer than 16 along some axis.
+
+    Weights start from He's normal distribution, as in SegNet's paper, and biases as in torch; none are trained already.
+
+    The module can be scripted, traced and compiled for any size at once, and exported for all sizes above 32. In two
+    dimensions the output follows the memory format of the input and the weights. The backward pass is deterministic
+    where torch's max pooling is: on CUDA not in three dimensions.
+
+    Args:
+        spatial_dims: 2 for images, 3 for volumes.
+        in_channels: image channels.
+        out_channels: classes; the output is logits.
+        features: channels at full resolution; each of the first three poolings doubles them.
+        dropout: probability to drop a value behind the three deepest poolings and the three deepest blocks of the
+            decoder, where Bayesian SegNet (Kendall, Badrinarayanan and Cipolla, BMVC 2017) has its dropout of 0.5. The
+            network is deterministic by default; what measures uncertainty by dropout needs one.
+
+    Raises:
+        ValueError: When an argument is out of its range, or the input has not ``spatial_dims + 2`` axes.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.networks import SegNet
+        >>> network = SegNet(spatial_dims=2, in_channels=1, out_channels=4, features=8).eval()
+        >>> network(torch.zeros(1, 1, 37, 50)).shape
+        torch.Size([1, 4, 37, 50])
+    """
+
+    def __init__(
+        self,
+        spatial_dims: int = 2,
+        in_channels: int = 1,
+        out_channels: int = 4,
+        *,
+        features: int = 64,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if spatial_dims not in (2, 3):
+            raise ValueError(f"`spatial_dims` must be 2 or 3, got {spatial_dims!r}.")
+        in_channels = at_least("in_channels", in_channels, 1)
+        out_channels = at_least("out_channels", out_channels, 1)
+        features = at_least("features", features, 1)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` must be a probability in [0, 1), got {dropout!r}.")
+        self.spatial_dims = spatial_dims
+
+        levels = [  # the channels before, between and after a level's convolutions
+            [in_channels, features, features],
+            [features, 2 * features, 2 * features],
+            [2 * features, 4 * features, 4 * features, 4 * features],
+            [4 * features, 8 * features, 8 * features, 8 * features],
+            [8 * features, 8 * features, 8 * features, 8 * features],
+        ]
+        self.encoder = nn.ModuleList(_convs(spatial_dims, channels) for channels in levels)
+        self.pool = Pool["max", spatial_dims](2, ceil_mode=True, return_indices=True)
+        self.dropout = nn.Dropout(float(dropout))  # a scripted dropout takes no integers
+        # the mirror image, but for its last convolution: that makes logits, and so has neither norm nor ReLU
+        mirrored = [[features, features], *levels[1:]]
+        self.decoder = nn.ModuleList(_convs(spatial_dims, channels[::-1]) for channels in reversed(mirrored))
+        self.head = Convolution(spatial_dims, features, out_channels, kernel_size=3, conv_only=True)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.kaiming_normal_(parameter, nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(B, out_channels, *S)`` of images ``(B, in_channels, *S)``."""
+        if x.dim() != self.spatial_dims + 2:
+            raise ValueError(
+                f"SegNet with `spatial_dims` = {self.spatial_dims} takes (B, C, *S) of {self.spatial_dims + 2} axes, "
+                f"got {x.dim()} axes."
+            )
+        sizes: list[list[int]] = []
+        indices: list[Tensor] = []
+        for level, convs in enumerate(self.encoder):
+            x = convs(x)
+            sizes.append(list(x.shape[2:]))
+            x, where = self.pool(x)
+            indices.append(where)
+            if level > 1:
+                x = self.dropout(x)
+        for level, convs in enumerate(self.decoder):
+            x = convs(max_unpool(x, indices.pop(), sizes.pop()))
+            if level < 3:
+                x = self.dropout(x)
+        out: Tensor = self.head(x)
+        return out

@@ -1,0 +1,132 @@
+"""U-Net with the channels of its paper and batch normalization, for images of any size."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from monai.networks.blocks.convolutions import Convolution
+from monai.networks.blocks.upsample import UpSample
+from monai.networks.layers.factories import Pool
+from monai.networks.nets.basic_unet import TwoConv
+from torch import Tensor, nn
+
+from monai_spct.functional.checks import at_least
+from monai_spct.networks.enet import crop
+
+__all__ = ["UNet"]
+
+
+def _two_convs(spatial_dims: int, in_channels: int, out_channels: int) -> TwoConv:
+    """Twice: 3x3 convolution without bias (the norm has one), BatchNorm, ReLU."""
+    return TwoConv(spatial_dims, in_channels, out_channels, act=("relu", {"inplace": True}), norm="batch", bias=False)
+
+
+class _Up(nn.Module):
+    """Twice the resolution and half the channels, beside the encoder's features of that resolution."""
+
+    def __init__(self, spatial_dims: int, in_channels: int) -> None:
+        super().__init__()
+        out_channels = in_channels // 2
+        self.upsample = UpSample(spatial_dims, in_channels, out_channels, scale_factor=2, mode="deconv")
+        self.convs = _two_convs(spatial_dims, 2 * out_channels, out_channels)
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        y = crop(self.upsample(x), list(skip.shape[2:]))
+        out: Tensor = self.convs(torch.cat([skip, y], dim=1))
+        return out
+
+
+class UNet(nn.Module):
+    """U-Net: four times down by pooling, four times up, with the encoder's features beside the upsampled ones.
+
+    Ronneberger, Fischer and Brox, *U-Net: Convolutional Networks for Biomedical Image Segmentation*, MICCAI 2015,
+    figure 1. Wang et al. 2021 (Medical Image Analysis 73, 102146) describe it alike, with 31.04 million parameters.
+    With the default arguments there are 31,036,676. What the text leaves open, and what the number says about it:
+
+    - Upsampling and the convolution that halves the channels are one transposed 2x2 convolution with a bias. (A 3x3
+      convolution behind an interpolation would make 34.5 million parameters.)
+    - BatchNorm follows each 3x3 convolution, whose bias it replaces. Without a norm there are 31.03 million parameters;
+      biases in front of the norm would not show in the rounded number.
+    - Convolutions are padded, so that nothing of the image is lost and the encoder's features need no cropping.
+
+    Any input size works, from one pixel on, and the output has exactly the input's size: each pooling rounds up, and
+    what is upsampled is cropped to the size that was seen on the way down. (Padding the image itself to a multiple of
+    16 would let BatchNorm average over pixels that are not there.) In training BatchNorm needs more than one value for
+    each channel at a sixteenth of the resolution: several images, or one that is longer than 16 along some axis.
+
+    Weights start from He's normal distribution, as in U-Net's paper, and biases as in torch.
+
+    The module can be scripted, traced and compiled for any size at once, and exported for all sizes above 16. In two
+    dimensions the output follows the memory format of the input and the weights. The backward pass is deterministic
+    where torch's max pooling is: on CUDA not in three dimensions.
+
+    Args:
+        spatial_dims: 2 for images, 3 for volumes.
+        in_channels: image channels.
+        out_channels: classes; the output is logits.
+        features: channels at full resolution; each pooling doubles them.
+        dropout: probability to drop a value behind the last convolution before the way up, where U-Net's paper has its
+            dropout. The network is deterministic by default; what measures uncertainty by dropout needs one, often 0.5.
+
+    Raises:
+        ValueError: When an argument is out of its range, or the input has not ``spatial_dims + 2`` axes.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.networks import UNet
+        >>> network = UNet(spatial_dims=2, in_channels=1, out_channels=4, features=8).eval()
+        >>> network(torch.zeros(1, 1, 37, 50)).shape
+        torch.Size([1, 4, 37, 50])
+    """
+
+    def __init__(
+        self,
+        spatial_dims: int = 2,
+        in_channels: int = 1,
+        out_channels: int = 4,
+        *,
+        features: int = 64,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if spatial_dims not in (2, 3):
+            raise ValueError(f"`spatial_dims` must be 2 or 3, got {spatial_dims!r}.")
+        in_channels = at_least("in_channels", in_channels, 1)
+        out_channels = at_least("out_channels", out_channels, 1)
+        features = at_least("features", features, 1)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` must be a probability in [0, 1), got {dropout!r}.")
+        self.spatial_dims = spatial_dims
+        widths = [features * 2**level for level in range(5)]
+        convs = [_two_convs(spatial_dims, before, after) for before, after in pairwise([in_channels, *widths])]
+
+        self.encoder = nn.ModuleList(convs[:-1])
+        self.pool = Pool["max", spatial_dims](2, ceil_mode=True)
+        self.bottleneck = convs[-1]
+        self.dropout = nn.Dropout(float(dropout))  # a scripted dropout takes no integers
+        self.decoder = nn.ModuleList(_Up(spatial_dims, width) for width in widths[:0:-1])
+        self.head = Convolution(spatial_dims, features, out_channels, kernel_size=1, conv_only=True)
+        for parameter in self.parameters():
+            # Transposed convolutions, too: torch takes their fan for twice what it is in two dimensions, and without a
+            # ReLU behind them that is as it should be.
+            if parameter.dim() > 1:
+                nn.init.kaiming_normal_(parameter, nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(B, out_channels, *S)`` of images ``(B, in_channels, *S)``."""
+        if x.dim() != self.spatial_dims + 2:
+            raise ValueError(
+                f"UNet with `spatial_dims` = {self.spatial_dims} takes (B, C, *S) of {self.spatial_dims + 2} axes, "
+                f"got {x.dim()} axes."
+            )
+        skips: list[Tensor] = []
+        for block in self.encoder:
+            x = block(x)
+            skips.append(x)
+            x = self.pool(x)
+        x = self.dropout(self.bottleneck(x))
+        for block in self.decoder:
+            x = block(x, skips.pop())
+        out: Tensor = self.head(x)
+        return out
