@@ -81,7 +81,9 @@ class DiscriminatorStep:
             )
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        trainer.state.output["discriminator_loss"] = loss.detach()
+        output = trainer.state.output
+        for item in output if isinstance(output, list) else [output]:  # cut into images, or not
+            item["discriminator_loss"] = loss.detach()
 
     def _logits(self, image: Tensor, views: Tensor) -> Tensor:
         return torch.stack([self.discriminator(image, probs) for probs in views])

@@ -55,11 +55,10 @@ class MonteCarloDropout:
         with _live_dropout(networks) as layers:
             if not self.noise and not any(layer.p for layer in layers):
                 raise ValueError("`MonteCarloDropout` needs networks with dropout, or `noise` above 0: got neither.")
-            total = torch.zeros(())
+            mean = torch.zeros((), device=images.device)
             for _ in range(self.passes):
                 noise = self.noise * torch.randn_like(images).clamp(-2, 2)
-                total = total.to(images.device) + log_softmax(networks.logits(images + noise), dim=2).exp()
-        mean = total / self.passes
+                mean = mean + log_softmax(networks.logits(images + noise), dim=2).exp() / self.passes
         return entropy(mean.clamp(min=torch.finfo(mean.dtype).tiny).log(), dim=2)
 
 

@@ -22,7 +22,7 @@ class EvaluationNetwork(nn.Module):
         in_channels: image channels.
         num_classes: classes of the segmentation.
         features: channels of the first convolution.
-        num_layers: convolutions that halve the resolution; an image needs at least ``8 * 2 ** num_layers`` voxels along
+        num_layers: convolutions that halve the resolution; an image needs at least ``4 * 2 ** num_layers`` voxels along
             each axis.
 
     Reference:
@@ -47,7 +47,7 @@ class EvaluationNetwork(nn.Module):
         num_layers: int = 3,
     ) -> None:
         super().__init__()
-        self.smallest = 8 * 2 ** at_least("num_layers", num_layers, 1)
+        self.smallest = 4 * 2 ** at_least("num_layers", num_layers, 1)
         self.patches = PatchDiscriminator(
             spatial_dims=spatial_dims,
             channels=at_least("features", features, 1),

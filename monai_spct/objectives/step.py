@@ -75,11 +75,17 @@ class Step:
     def require_verdict(self, reader: str) -> Tensor:
         """The verdict on unlabeled images, or a ``ValueError`` that says who should supply it."""
         if self.verdict is None:
-            raise ValueError(f"`{reader}` needs a verdict: give `SemiSupervisedInferer` its `discriminator`.")
+            raise ValueError(
+                f"`{reader}` needs a verdict on unlabeled images: give `SemiSupervisedInferer` its `discriminator`, "
+                "and batches an entry `unlabeled`."
+            )
         return self.verdict
 
     def require_images(self, reader: str) -> tuple[Tensor, Tensor]:
         """Labeled and unlabeled images, or a ``ValueError`` that says who should supply them."""
         if self.image is None or self.unlabeled_image is None:
-            raise ValueError(f"`{reader}` needs the images: give `SemiSupervisedInferer` its `discriminator`.")
+            raise ValueError(
+                f"`{reader}` needs the images: give `SemiSupervisedInferer` its `discriminator`, and batches an entry "
+                "`unlabeled`."
+            )
         return self.image, self.unlabeled_image

@@ -1,5 +1,6 @@
 import math
 import sys
+import weakref
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +18,20 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from monai_spct.engines import SemiSupervisedTrainer, prepare_semi_supervised_batch
-from monai_spct.handlers import EMATeacher, scalars
-from monai_spct.inferers import SemiSupervisedInferer
-from monai_spct.networks import Ensemble, build_ensemble, frozen_copy
-from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
+from monai_spct.handlers import DiscriminatorStep, EMATeacher, scalars
+from monai_spct.inferers import MonteCarloDropout, SemiSupervisedInferer
+from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
+from monai_spct.objectives import (
+    Adversarial,
+    CertainConsistency,
+    Consistency,
+    CoTraining,
+    EntropyMinimization,
+    Objective,
+    SelfPacedCoTraining,
+    Supervised,
+    Weighted,
+)
 from monai_spct.transforms import RandomQuarterTurn
 
 CPU = torch.device("cpu")
@@ -196,6 +207,40 @@ def test_the_output_has_images_losses_and_notes():
     torch.testing.assert_close(output["loss"], parts)
     assert not output["pred"].requires_grad
     assert not output["co_training_loss"].requires_grad
+
+
+def test_the_step_of_an_iteration_is_there_until_the_next_begins():
+    trainer = trainer_of(students_of(), batches_of(3), max_epochs=2)
+    assert trainer.step is None
+    read, begun, seen = [], [], []
+    trainer.objective = lambda step: (read.append(step), {"loss": step.labeled.mean()})[1]
+    trainer.add_event_handler(Events.ITERATION_STARTED, lambda engine: begun.append(engine.step))
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: seen.append(engine.step))
+    trainer.run()
+    assert begun == [None] * 6
+    assert len(read) == len(seen) == 6
+    assert all(mine is theirs for mine, theirs in zip(seen, read, strict=True))
+    assert trainer.step is read[-1]
+    assert [step.progress for step in read] == [0.0] * 3 + [0.5] * 3
+    for step, batch in zip(read, batches_of(3) * 2, strict=True):
+        assert torch.equal(step.label, batch["label"])
+
+
+def test_the_tensors_of_a_step_are_gone_before_the_next_step_needs_room():
+    trainer = trainer_of(students_of(), batches_of(3))
+    steps, alive = [], []
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: steps.append(weakref.ref(engine.step)))
+    trainer.add_event_handler(Events.ITERATION_STARTED, lambda: alive.append([step() is not None for step in steps]))
+    trainer.run()
+    assert alive == [[], [False], [False, False]]
+    assert steps[-1]() is trainer.step
+
+
+def test_the_step_is_that_of_an_output_that_is_cut_into_images_too():
+    trainer = trainer_of(students_of(3), batches_of(), decollate=True)
+    trainer.run()
+    assert trainer.step.labeled.shape == (3, 2, 3, 8, 8)
+    assert trainer.step.unlabeled.shape == (3, 4, 3, 8, 8)
 
 
 def test_the_output_can_be_cut_into_images():
@@ -446,6 +491,32 @@ def waits_of(trainer: SemiSupervisedTrainer) -> list[str]:
 def test_no_value_is_asked_for_within_an_iteration_but_whether_the_loss_is_finite(count):
     """And that not where tensors are on a GPU, see the next test."""
     assert waits_of(whole_method(count, batches_of(4))) == ["finite_loss.py"] * 3
+
+
+def test_neither_uncertainty_nor_an_evaluation_network_asks_for_a_value():
+    students = students_of(network=lambda: nn.Sequential(small_network(), nn.Dropout2d(0.1)))
+    teachers, discriminator = frozen_copy(students), EvaluationNetwork(num_classes=3, features=2, num_layers=1)
+    batches = [{key: value.repeat(1, 1, 2, 2) for key, value in batch.items()} for batch in batches_of(4)]
+    trainer = trainer_of(
+        students,
+        batches,
+        objective=Objective(
+            supervised=Supervised(),
+            entropy=EntropyMinimization(),
+            co_training=CoTraining(),
+            consistency=CertainConsistency(0.9),
+            adversarial=Adversarial(),
+        ),
+        inferer=SemiSupervisedInferer(
+            teachers=teachers, uncertainty=MonteCarloDropout(passes=2), discriminator=discriminator
+        ),
+        train_handlers=[
+            EMATeacher(teachers, students),
+            DiscriminatorStep(discriminator, torch.optim.Adam(discriminator.parameters(), lr=1e-3)),
+        ],
+    )
+    assert waits_of(trainer) == ["finite_loss.py"] * 3
+    assert {"certain_share", "disagreement", "discriminator_loss"} <= set(trainer.state.output)
 
 
 @pytest.mark.parametrize(

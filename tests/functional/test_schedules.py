@@ -47,6 +47,42 @@ def test_the_sigmoid_ramp_up_is_exact(progress, value):
 
 @pytest.mark.parametrize(
     ("progress", "value"),
+    [
+        (0.0, 0.75),
+        (0.2 - 1e-12, 0.75),
+        (0.2, 0.75 + 0.25 * math.exp(-5)),
+        (0.4, 0.75 + 0.25 * math.exp(-1.25)),
+        (0.6, 1.0),
+        (0.99, 1.0),
+    ],
+    ids=["at first", "just before the start", "at the start", "half-way", "at the end", "at last"],
+)
+def test_the_sigmoid_ramp_up_starts_from_where_it_is_told(progress, value):
+    """As the threshold of UA-MT, from 3/4 of the largest entropy to all of it."""
+    assert sigmoid_rampup(progress, value=1.0, initial=0.75, start=0.2, end=0.6) == pytest.approx(value, rel=1e-12)
+
+
+@settings(deadline=None, max_examples=100)
+@given(ends=st.tuples(st.floats(-10, 10), st.floats(-10, 10)), progress=st.tuples(SHARES, SHARES).map(sorted))
+def test_the_sigmoid_ramp_goes_from_any_value_to_any_other_without_turning_back(ends, progress):
+    initial, final = ends
+    earlier, later = (sigmoid_rampup(share, value=final, initial=initial) for share in progress)
+    slack = 1e-9
+    if initial <= final:
+        assert initial - slack <= earlier <= later + slack <= final + 2 * slack
+    else:
+        assert initial + slack >= earlier >= later - slack >= final - 2 * slack
+    assert sigmoid_rampup(0.0, value=final, initial=initial) == initial
+    assert sigmoid_rampup(1.0, value=final, initial=initial) == pytest.approx(final, abs=slack)
+
+
+def test_the_sigmoid_ramp_up_starts_from_zero_unless_it_is_told():
+    for progress in (0.0, 0.05, 0.3, 0.5, 0.99):
+        assert sigmoid(progress) == sigmoid(progress, initial=0.0)
+
+
+@pytest.mark.parametrize(
+    ("progress", "value"),
     [(0.0, 0.0), (0.2, 0.0), (0.3, FULL / 4), (0.4, FULL / 2), (0.6, FULL), (0.99, FULL)],
     ids=["at first", "at the start", "a quarter of the way", "half-way", "at the end", "at last"],
 )

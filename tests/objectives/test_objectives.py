@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,9 +8,15 @@ from monai.losses import DiceCELoss, DiceLoss
 from torch import nn
 
 from monai_spct.functional import kl_divergence, linear_rampup
+from monai_spct.inferers import MonteCarloDropout, SemiSupervisedInferer
 from monai_spct.losses import SelfPacedJSDLoss
+from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
 from monai_spct.objectives import (
+    Adversarial,
+    CertainConsistency,
     Consistency,
+    CoTraining,
+    EntropyMinimization,
     Objective,
     SelfPacedCoTraining,
     Step,
@@ -19,6 +26,7 @@ from monai_spct.objectives import (
     cross_entropy,
     squared_error,
 )
+from monai_spct.transforms import RandomQuarterTurn
 
 
 def mean_kl(log_p, log_q):
@@ -28,6 +36,9 @@ def mean_kl(log_p, log_q):
 UNLABELED_TERMS = {
     "consistency": Consistency(),
     "consistency by KL": Consistency(mean_kl),
+    "certain consistency": CertainConsistency(0.8),
+    "entropy": EntropyMinimization(),
+    "co-training": CoTraining(),
     "co-training, easy voxels": SelfPacedCoTraining(pace=0.01),
     "co-training, all voxels": SelfPacedCoTraining(pace=50.0),
     "co-training, certain": SelfPacedCoTraining(pace=1.0, alpha=0.5),
@@ -42,7 +53,7 @@ def toy_networks(count: int, seed: int) -> list[nn.Module]:
 
 
 def toy_step(students: list[nn.Module], teachers: list[nn.Module] | None = None, *, progress: float = 0.0) -> Step:
-    """What an iteration with these networks would hand to a term; here even the teachers' predictions have a graph."""
+    """What an iteration with these networks would hand to a term; here even what teachers say has a graph."""
     generator = torch.Generator().manual_seed(0)
     labeled, unlabeled = torch.rand(2, 1, 7, 5, generator=generator), torch.rand(3, 1, 7, 5, generator=generator)
     label = torch.randint(4, (2, 1, 7, 5), generator=generator)
@@ -50,12 +61,15 @@ def toy_step(students: list[nn.Module], teachers: list[nn.Module] | None = None,
     def predict(networks, images):
         return torch.stack([network(images) for network in networks])
 
+    teacher = predict(teachers, unlabeled).log_softmax(2) if teachers else None
+    sharper = None if teacher is None else (4 * teacher).softmax(2)  # as certain here as not
     return Step(
         progress=progress,
         label=label,
         labeled=predict(students, labeled),
         unlabeled=predict(students, unlabeled).log_softmax(2),
-        teacher=predict(teachers, unlabeled).log_softmax(2) if teachers else None,
+        teacher=teacher,
+        uncertainty=None if sharper is None else -(sharper * sharper.log()).sum(2),
     )
 
 
@@ -84,7 +98,13 @@ def test_the_supervised_term_moves_every_student():
     assert all(p.grad.abs().sum() > 0 for student in students for p in student.parameters())
 
 
-@pytest.mark.parametrize("name", ["consistency", "consistency by KL", "co-training, all voxels"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("consistency", "consistency by KL", "certain consistency", "entropy", "co-training"),
+        "co-training, all voxels",
+    ],
+)
 def test_a_step_along_the_gradient_lowers_the_term(name):
     # with a small pace the term may rise: the more students agree, the more voxels take part
     term = UNLABELED_TERMS[name]
@@ -94,6 +114,110 @@ def test_a_step_along_the_gradient_lowers_the_term(name):
     before.backward()
     optimizer.step()
     assert term(toy_step(students, teachers)) < before
+
+
+def small_network(dropout: float = 0.3) -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU()),
+        *(nn.Dropout2d(dropout), nn.Conv2d(6, 3, 1)),
+    )
+
+
+def everyone(network=small_network, count: int = 2) -> tuple[Ensemble, Ensemble, EvaluationNetwork]:
+    """Students, teachers and an evaluation network, the latter two with opinions."""
+    students = build_ensemble(network, num_views=count, seed=0).train()
+    teachers = frozen_copy(build_ensemble(network, num_views=count, seed=1))
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        discriminator = EvaluationNetwork(num_classes=3, features=2, num_layers=1)
+    with torch.no_grad():
+        for parameter in [*discriminator.parameters(), *(teacher[-1].weight for teacher in teachers.networks)]:
+            parameter.mul_(6)
+    # even a teacher that could have a gradient gets none
+    return students, teachers.requires_grad_(True), discriminator
+
+
+def inferred_step(students: Ensemble, teachers: Ensemble, discriminator: EvaluationNetwork) -> Step:
+    """What an iteration hands to a term when everyone takes part; the same draws each time."""
+    inferer = SemiSupervisedInferer(
+        teachers=teachers,
+        move=RandomQuarterTurn(seed=0),
+        uncertainty=MonteCarloDropout(passes=2),
+        discriminator=discriminator,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        labeled, unlabeled, label = torch.rand(2, 1, 16, 16), torch.rand(3, 1, 16, 16), torch.randint(3, (2, 1, 16, 16))
+        return Step(0.0, label, **inferer(labeled, students, unlabeled=unlabeled))
+
+
+INFERRED_TERMS = {
+    "supervised": Supervised(),
+    **UNLABELED_TERMS,
+    "certain consistency": CertainConsistency(0.9),
+    "adversarial": Adversarial(),
+}
+
+
+@pytest.mark.parametrize("term", INFERRED_TERMS.values(), ids=INFERRED_TERMS.keys())
+def test_of_all_networks_students_alone_learn_from_a_term(term):
+    students, teachers, discriminator = everyone()
+    step = inferred_step(students, teachers, discriminator)
+    term(step).backward()
+    for name, parameter in students.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+    for network in (teachers, discriminator):
+        assert {parameter.grad for parameter in network.parameters()} == {None}
+    assert 0 < step.notes.get("certain_share", 0.5) < 1  # else nothing was shown
+
+
+@pytest.mark.parametrize("share", [0, 1, 3], ids=lambda n: f"{n} parameters frozen before")
+def test_an_evaluation_network_that_has_judged_may_learn_as_before(share):
+    students, teachers, discriminator = everyone()
+    for parameter in list(discriminator.parameters())[:share]:
+        parameter.requires_grad_(False)
+    before = [parameter.requires_grad for parameter in discriminator.parameters()]
+    assert inferred_step(students, teachers, discriminator).verdict.requires_grad
+    assert [parameter.requires_grad for parameter in discriminator.parameters()] == before
+
+
+def test_an_evaluation_network_that_fails_may_learn_as_before():
+    students, _, discriminator = everyone()
+    small = torch.rand(2, 1, 8, 8)
+    with pytest.raises(ValueError, match="`EvaluationNetwork` needs images of at least 16 voxels"):
+        SemiSupervisedInferer(discriminator=discriminator)(small, students, unlabeled=small)
+    assert {parameter.requires_grad for parameter in discriminator.parameters()} == {True}
+
+
+def test_what_teachers_say_and_how_sure_they_are_have_no_gradient():
+    step = inferred_step(*everyone())
+    assert not step.teacher.requires_grad
+    assert not step.uncertainty.requires_grad
+    assert step.unlabeled.requires_grad
+
+
+@pytest.mark.parametrize(
+    "name", ["supervised", "consistency", "certain consistency", "entropy", "co-training", "adversarial"]
+)
+def test_a_step_of_the_students_along_a_term_lowers_it(name):
+    students, *others = everyone(lambda: small_network(dropout=0.0))
+    optimizer = torch.optim.SGD(students.parameters(), lr=0.1)
+    before = INFERRED_TERMS[name](inferred_step(students, *others))
+    before.backward()
+    optimizer.step()
+    assert INFERRED_TERMS[name](inferred_step(students, *others)) < before - 1e-5
+
+
+def test_the_verdict_is_on_the_students_predictions_for_the_unmoved_images():
+    students, teachers, discriminator = everyone()
+    step = inferred_step(students, teachers, discriminator)
+    assert step.verdict.shape == (2, 3)
+    for k, log_probs in enumerate(step.unlabeled):
+        for u in range(3):
+            alone = discriminator(step.unlabeled_image[u : u + 1], log_probs[u : u + 1].exp())
+            torch.testing.assert_close(step.verdict[k, u], alone[0], rtol=0, atol=1e-5)
+    assert step.verdict.std() > 1e-2  # of other images or predictions it would be another one
 
 
 # Supervised
@@ -162,11 +286,101 @@ def test_the_squared_error_is_at_most_half():
     assert squared_error(certain, certain).item() == 0.0
 
 
-def test_teachers_of_another_shape_are_refused():
+@pytest.mark.parametrize("term", [Consistency(), CertainConsistency(0.75)], ids=lambda term: type(term).__name__)
+def test_teachers_of_another_shape_are_refused(term):
     step = toy_step(toy_networks(3, seed=0), toy_networks(2, seed=1))
     with pytest.raises(ValueError, match="differ in shape") as e:
-        Consistency()(step)
+        term(step)
     assert "(2, 3, 4, 7, 5) and (3, 3, 4, 7, 5)" in str(e.value)
+
+
+# Consistency where teachers are certain
+
+
+def certain_consistency_by_hand(step: Step, threshold: float) -> tuple[float, float]:
+    """Its value, and the share of voxels that count."""
+    p, q = softmax_by_hand(step.unlabeled, axis=2), softmax_by_hand(step.teacher, axis=2)
+    students, images, classes, height, width = p.shape
+    errors = [
+        sum((p[k, u, c, y, x] - q[k, u, c, y, x]) ** 2 for c in range(classes)) / classes
+        for k, u, y, x in np.ndindex(students, images, height, width)
+        if step.uncertainty[k, u, y, x].item() < threshold * math.log(classes)
+    ]
+    return sum(errors) / len(errors), len(errors) / (students * images * height * width)
+
+
+@pytest.mark.parametrize("students", [1, 3], ids=lambda k: f"{k} students")
+@pytest.mark.parametrize("threshold", [0.75, 0.9])
+def test_certain_consistency_is_the_mean_over_the_certain_voxels_by_hand(students, threshold):
+    step = toy_step(toy_networks(students, seed=0), toy_networks(students, seed=1))
+    loss, share = certain_consistency_by_hand(step, threshold)
+    assert CertainConsistency(threshold)(step).item() == pytest.approx(loss, abs=1e-7)
+    assert step.notes["certain_share"].item() == pytest.approx(share)
+    assert 0.05 < share < 0.95
+
+
+def of_uncertainty(uncertainty: float, classes: int) -> Step:
+    student, teacher = torch.randn(2, 1, 3, classes, 7, 5).log_softmax(3)
+    labeled = torch.zeros(1, 2, classes, 7, 5)
+    everywhere = torch.full((1, 3, 7, 5), uncertainty)
+    return Step(0.0, torch.zeros(2, 1, 7, 5), labeled, unlabeled=student, teacher=teacher, uncertainty=everywhere)
+
+
+@pytest.mark.parametrize("classes", [2, 4, 9], ids=lambda c: f"{c} classes")
+@pytest.mark.parametrize("threshold", [0.5, 0.75, 1.0])
+def test_the_threshold_is_a_share_of_the_largest_entropy_which_depends_on_the_classes(classes, threshold):
+    bound = threshold * math.log(classes)
+    for uncertainty, share in ((bound - 1e-3, 1.0), (bound, 0.0), (bound + 1e-3, 0.0)):
+        step = of_uncertainty(uncertainty, classes)
+        loss = CertainConsistency(threshold)(step)
+        assert step.notes["certain_share"].item() == share
+        assert (loss.item() > 0) == (share > 0)
+
+
+def test_where_all_voxels_are_certain_it_is_consistency():
+    step = of_uncertainty(0.9 * math.log(4), 4)
+    torch.testing.assert_close(CertainConsistency(1.0)(step), Consistency()(step))
+
+
+def test_where_no_voxel_is_certain_there_is_no_loss_and_no_gradient():
+    students, teachers = toy_networks(2, seed=0), toy_networks(2, seed=1)
+    step = toy_step(students, teachers)
+    loss = CertainConsistency(0.0)(step)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert step.notes["certain_share"].item() == 0.0
+    assert all(p.grad is not None and (p.grad == 0).all() for student in students for p in student.parameters())
+
+
+def test_students_are_pulled_at_the_certain_voxels_alone():
+    uncertainty = math.log(4) * torch.rand(2, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    step = toy_step(toy_networks(2, seed=0), toy_networks(2, seed=1))
+    step = replace(step, uncertainty=uncertainty.requires_grad_())
+    step.unlabeled.retain_grad()
+    CertainConsistency(0.6)(step).backward()
+    pulled = step.unlabeled.grad.abs().sum(2) > 0
+    assert torch.equal(pulled, uncertainty < 0.6 * math.log(4))
+    assert pulled.any()
+    assert uncertainty.grad is None
+
+
+def test_the_threshold_follows_the_progress():
+    students, teachers = toy_networks(2, seed=0), toy_networks(2, seed=1)
+    term = CertainConsistency(lambda progress: 0.75 + progress / 4)
+    for progress, threshold in ((0.0, 0.75), (0.6, 0.9)):
+        step, expected = (toy_step(students, teachers, progress=p) for p in (progress, 0.0))
+        torch.testing.assert_close(term(step), CertainConsistency(threshold)(expected))
+        assert step.notes == expected.notes
+
+
+@pytest.mark.parametrize(
+    ("threshold", "got"),
+    [(-0.1, "-0.1"), (1.1, "1.1"), (math.nan, "nan"), (lambda progress: 2 * progress, "2.0")],
+    ids=["below 0", "above 1", "nan", "rises above 1"],
+)
+def test_a_threshold_out_of_its_range_is_refused_at_once(threshold, got):
+    with pytest.raises(ValueError, match=f"`threshold` must lie between 0 and 1, got {got}"):
+        CertainConsistency(threshold)
 
 
 # Co-training
@@ -182,13 +396,52 @@ def test_co_training_is_the_loss_on_the_logits(students, pace, alpha):
     )
 
 
+def views_of(students: int) -> Step:
+    views = (2 * torch.randn(students, 3, 4, 7, 5, generator=torch.Generator().manual_seed(0))).log_softmax(2)
+    return Step(0.0, torch.zeros(2, 1, 7, 5), torch.zeros(students, 2, 4, 7, 5), unlabeled=views)
+
+
+@pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
+def test_plain_co_training_is_the_divergence_at_each_voxel_by_hand(students):
+    step = views_of(students)
+    probs = softmax_by_hand(step.unlabeled, axis=2)
+
+    def entropy(p: np.ndarray) -> float:
+        return -sum(float(value) * math.log(value) for value in p)
+
+    divergences, differ = [], 0
+    for u, y, x in np.ndindex(3, 7, 5):
+        voxel = probs[:, u, :, y, x]
+        divergences.append(entropy(voxel.mean(0)) - sum(map(entropy, voxel)) / students)
+        differ += len({int(p.argmax()) for p in voxel}) > 1
+    assert CoTraining()(step).item() == pytest.approx(np.mean(divergences), abs=1e-6)
+    assert {name: note.item() for name, note in step.notes.items()} == {
+        "disagreement": pytest.approx(differ / len(divergences))
+    }
+    assert 0 < differ < len(divergences)
+
+
+@pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
+def test_plain_co_training_lies_between_agreement_and_the_logarithm_of_the_number_of_students(students):
+    certain = (60.0 * torch.eye(3)[:students]).log_softmax(1).reshape(students, 1, 3, 1, 1)
+    for views, loss, disagreement in ((certain, math.log(students), 1.0), (certain[:1].expand_as(certain), 0.0, 0.0)):
+        step = Step(0.0, torch.zeros(1, 1, 1, 1), torch.zeros(students, 1, 3, 1, 1), unlabeled=views)
+        assert CoTraining()(step).item() == pytest.approx(loss, abs=1e-6)
+        assert step.notes["disagreement"].item() == disagreement
+
+
+@pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
+def test_self_paced_co_training_without_a_pace_is_the_plain_one_for_each_student(students):
+    endless = SelfPacedCoTraining(pace=1e9)
+    torch.testing.assert_close(endless(views_of(students)), students * CoTraining()(views_of(students)))
+
+
 @pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
 def test_the_notes_are_right(students):
-    views = (2 * torch.randn(students, 3, 4, 7, 5, generator=torch.Generator().manual_seed(0))).log_softmax(2)
-    step = Step(0.0, torch.zeros(2, 1, 7, 5), torch.zeros(students, 2, 4, 7, 5), unlabeled=views)
+    step = views_of(students)
     SelfPacedCoTraining(pace=0.3)(step)
 
-    probs = softmax_by_hand(views, axis=2)
+    probs = softmax_by_hand(step.unlabeled, axis=2)
     differ, selected = 0, 0
     for b, y, x in np.ndindex(3, 7, 5):
         voxel = probs[:, b, :, y, x]
@@ -219,9 +472,10 @@ def test_pace_and_alpha_follow_the_progress():
     assert step.notes["pace"] == 0.6
 
 
-def test_one_student_alone_is_refused():
+@pytest.mark.parametrize("term", [CoTraining(), SelfPacedCoTraining(pace=0.2)], ids=["plain", "self-paced"])
+def test_one_student_alone_is_refused(term):
     with pytest.raises(ValueError, match="`num_views` must be at least 2, got 1"):
-        SelfPacedCoTraining(pace=0.2)(toy_step(toy_networks(1, seed=0)))
+        term(toy_step(toy_networks(1, seed=0)))
 
 
 @pytest.mark.parametrize(
@@ -264,9 +518,44 @@ def test_without_unlabeled_images_the_message_says_who_supplies_them(term):
         term(step)
 
 
-def test_without_teachers_the_message_says_who_supplies_them():
-    with pytest.raises(ValueError, match=r"`Consistency` compares .* give `SemiSupervisedInferer` its `teachers`"):
-        Consistency()(toy_step(toy_networks(2, seed=0)))
+@pytest.mark.parametrize("term", [Consistency(), CertainConsistency(0.75)], ids=lambda term: type(term).__name__)
+def test_without_teachers_the_message_says_who_supplies_them(term):
+    message = rf"`{type(term).__name__}` compares .* give `SemiSupervisedInferer` its `teachers`"
+    with pytest.raises(ValueError, match=message):
+        term(toy_step(toy_networks(2, seed=0)))
+
+
+def test_without_uncertainty_the_message_says_who_supplies_it():
+    step = replace(toy_step(toy_networks(2, seed=0), toy_networks(2, seed=1)), uncertainty=None)
+    message = r"`CertainConsistency` trusts .* its `teachers` and `uncertainty=MonteCarloDropout\(\)`"
+    with pytest.raises(ValueError, match=message):
+        CertainConsistency(0.75)(step)
+
+
+def test_an_inferer_with_uncertainty_and_without_teachers_is_refused():
+    with pytest.raises(ValueError, match="`uncertainty` is that of the `teachers`, and there are none"):
+        SemiSupervisedInferer(uncertainty=MonteCarloDropout())
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("count", [2, 3], ids=lambda k: f"{k} students")
+@pytest.mark.parametrize("name", ["consistency", "consistency by KL", "certain consistency", "entropy", "co-training"])
+def test_gradients_are_those_of_finite_differences(name, count):
+    generator = torch.Generator().manual_seed(0)
+    logits, teacher = torch.randn(2, count, 2, 4, 2, 3, dtype=torch.float64, generator=generator)
+    uncertainty = math.log(4) * torch.rand(count, 2, 2, 3, dtype=torch.float64, generator=generator)
+    label, labeled = torch.zeros(1, 1, 2, 3), torch.zeros(count, 1, 4, 2, 3)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        unlabeled = x.log_softmax(2)
+        step = Step(
+            *(0.0, label, labeled), unlabeled=unlabeled, teacher=teacher.log_softmax(2), uncertainty=uncertainty
+        )
+        return UNLABELED_TERMS[name](step)
+
+    assert torch.autograd.gradcheck(loss, logits.requires_grad_())
 
 
 # Sums

@@ -1,0 +1,445 @@
+"""Each system that the method is compared with trains what it should, predicts with whom it should, and resumes."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from ignite.engine import Events
+from monai.bundle import ConfigParser, ConfigWorkflow
+
+import monai_spct
+from monai_spct.bundles import bundles_folder
+from monai_spct.data import acdc_cases, split_cases, write_acdc_phantom
+from monai_spct.handlers import scalars
+from monai_spct.networks import Ensemble, EvaluationNetwork
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
+    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
+]
+
+BUNDLES = bundles_folder()
+CONFIGS = BUNDLES / "acdc" / "configs"
+OVERLAYS = sorted((BUNDLES / "methods").glob("*.json"))
+
+
+class Method(NamedTuple):
+    """What a system is made of."""
+
+    terms: set[str]  # beside the supervised one
+    students: int = 1
+    teachers: bool = False
+    moved: bool = False
+    notes: frozenset[str] = frozenset()
+    teacher_passes: int = 1
+
+
+SPACED = frozenset({"pace", "selected_share", "disagreement"})
+PLAIN = frozenset({"disagreement"})
+CERTAIN = frozenset({"certain_share"})
+METHODS = {
+    "full_supervision": Method(set()),
+    "labeled_only": Method(set()),
+    "entropy_minimization": Method({"entropy"}),
+    "dan": Method({"adversarial"}),
+    "mean_teacher": Method({"consistency"}, teachers=True, moved=True),
+    "ua_mt": Method({"consistency"}, teachers=True, moved=True, notes=CERTAIN, teacher_passes=9),
+    "co_training": Method({"co_training"}, students=2, notes=PLAIN),
+    "self_paced": Method({"co_training"}, students=2, notes=SPACED),
+    "self_consistent": Method({"co_training", "consistency"}, students=2, teachers=True, moved=True, notes=PLAIN),
+    "self_paced_self_consistent": Method(
+        {"co_training", "consistency"}, students=2, teachers=True, moved=True, notes=SPACED
+    ),
+}
+EACH = pytest.mark.parametrize("name", METHODS)
+
+# two epochs, since no unlabeled image counts in the first; an untrained teacher is nowhere certain
+LITTLE = {
+    "crop_size": 32,
+    "labeled_batch_size": 2,
+    "unlabeled_batch_size": 3,
+    "labeled_patients": 1,
+    "epoch_length": 1,
+    "max_epochs": 2,
+    "num_workers": 0,
+}
+OWN = {"ua_mt": {"threshold_start": 1.0}, "full_supervision": {"labeled_patients": None}}
+
+
+def workflow(name: str, data: Path, output: Path, **settings: object) -> ConfigWorkflow:
+    """A system's training, initialized."""
+    files = [str(CONFIGS / "train.json"), str(BUNDLES / "methods" / f"{name}.json")]
+    settings = {**LITTLE, **OWN.get(name, {}), "dataset_dir": str(data), "output_dir": str(output), **settings}
+    result = ConfigWorkflow(files, workflow_type="train", logging_file=False, **settings)
+    result.initialize()
+    return result
+
+
+class Trained:
+    """A short training, and what was seen of it."""
+
+    def __init__(self, name: str, data: Path, output: Path, **settings: object) -> None:
+        self.output = output
+        self.workflow = workflow(name, data, output, **settings)
+        self.outputs: list[dict[str, float]] = []
+        self.passes: list[tuple[int, str, int]] = []  # iteration, who, of how many images
+        self.trainer = self["train#trainer"]
+        self.trainer.add_event_handler(
+            Events.ITERATION_COMPLETED,
+            lambda engine: self.outputs.append({n: float(x) for n, x in scalars(engine.state.output).items()}),
+        )
+        for who, ensemble in (("student", self["network"]), ("teacher", self["teachers"])):
+            for k, network in enumerate([] if ensemble is None else ensemble.networks):
+                network.register_forward_hook(
+                    lambda module, inputs, output, who=f"{who} {k}": self.passes.append(  # noqa: ARG005
+                        (self.trainer.state.iteration, who, len(inputs[0]))
+                    )
+                )
+
+    def __getitem__(self, key: str) -> Any:
+        return self.workflow.parser.get_parsed_content(key)
+
+    def run(self) -> "Trained":
+        self.workflow.run()
+        return self
+
+    def file(self, name: str) -> dict[str, Any]:
+        return torch.load(self.output / "models" / name, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """5 patients: 1 labeled, 3 unlabeled, 1 for testing; 2 cases each."""
+    folder = tmp_path_factory.mktemp("acdc") / "data"
+    return write_acdc_phantom(folder, patients=5, size=(40, 44), spacing=(3.2, 3.5), slices=(4, 5))
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """Two iterations of a method, by its name; each method trains once."""
+    base, runs = tmp_path_factory.mktemp("runs"), {}
+
+    def train(name: str) -> Trained:
+        if name not in runs:
+            runs[name] = Trained(name, data, base / name).run()
+        return runs[name]
+
+    return train
+
+
+def same(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def said_by(error: BaseException | None) -> list[str]:
+    """By an error and what it came from."""
+    return [] if error is None else [str(error), *said_by(error.__cause__)]
+
+
+# What each is made of
+
+
+def test_every_overlay_is_in_the_table():
+    assert [path.stem for path in OVERLAYS] == sorted(METHODS)
+
+
+@EACH
+def test_losses_and_notes_are_those_of_the_method(trained, name):
+    outputs, method = trained(name).outputs, METHODS[name]
+    losses = {"loss", "supervised_loss", *(f"{term}_loss" for term in method.terms)}
+    beside = {"discriminator_loss"} if name == "dan" else set()
+    assert [set(output) for output in outputs] == [losses | beside | method.notes] * 2
+    for output in outputs:
+        assert output["loss"] == pytest.approx(sum(output[loss] for loss in losses - {"loss"}), rel=1e-5)
+    for term in method.terms:
+        assert outputs[0][f"{term}_loss"] == 0.0, term  # weights rise from 0
+        assert outputs[1][f"{term}_loss"] > 0.0, term
+    if "certain_share" in method.notes:
+        assert outputs[1]["certain_share"] > 0.9
+
+
+@EACH
+def test_as_many_networks_learn_and_teach_as_the_method_has(trained, name):
+    run, method = trained(name), METHODS[name]
+    assert len(run["network"].networks) == method.students
+    assert (run["teachers"] is not None) == method.teachers
+    assert (run.trainer.inferer.move is not None) == method.moved or not method.terms  # alone, they see nothing moved
+    assert run.trainer.inferer.teachers is run["teachers"]
+    if method.teachers:
+        assert isinstance(run["teachers"], Ensemble)
+        assert len(run["teachers"].networks) == method.students
+        assert not any(parameter.requires_grad for parameter in run["teachers"].parameters())
+
+
+@EACH
+def test_teachers_predict_where_there_are_such(trained, name):
+    run = trained(name)
+    assert run["predictor"] is run["teachers" if METHODS[name].teachers else "network"]
+    assert same(run.file("model.pt"), dict(run["predictor"].state_dict()))
+    if METHODS[name].teachers:
+        assert not same(run.file("model.pt"), dict(run["network"].state_dict()))
+
+
+@EACH
+def test_each_network_runs_as_often_in_an_iteration_as_the_method_needs(trained, name):
+    method = METHODS[name]
+    images = LITTLE["labeled_batch_size"] + (LITTLE["unlabeled_batch_size"] if method.terms else 0)
+    expected = Counter({(iteration, f"student {k}", images): 1 for iteration in (1, 2) for k in range(method.students)})
+    if method.teachers:
+        for iteration in (1, 2):
+            for k in range(method.students):
+                expected[iteration, f"teacher {k}", LITTLE["unlabeled_batch_size"]] = method.teacher_passes
+    assert Counter(trained(name).passes) == expected
+
+
+@pytest.mark.parametrize("passes", [1, 4])
+def test_the_number_of_passes_of_ua_mt_can_be_set(tmp_path, data, passes):
+    run = Trained("ua_mt", data, tmp_path, passes=passes, max_epochs=1).run()
+    assert Counter(who for _, who, _ in run.passes) == {"student 0": 1, "teacher 0": passes + 1}
+
+
+def test_the_threshold_of_ua_mt_rises_to_the_largest_entropy(data, tmp_path):
+    run = workflow("ua_mt", data, tmp_path, threshold_start=0.75)
+    threshold = run.parser.get_parsed_content("objective").terms["consistency"].term.threshold
+    assert threshold(0.0) == pytest.approx(0.75, abs=2e-3)
+    assert threshold(0.0) < threshold(0.5) < threshold(0.99)
+    assert threshold(1.0) == 1.0
+
+
+@EACH
+def test_students_learn_and_teachers_follow_them(trained, data, tmp_path, name):
+    run, first = trained(name), workflow(name, data, tmp_path).parser.get_parsed_content
+    for key in ("network", "teachers"):
+        if first(key) is not None:
+            pairs = zip(run[key].parameters(), first(key).parameters(), strict=True)
+            assert any(not torch.equal(mine, untrained) for mine, untrained in pairs), key
+
+
+@EACH
+def test_the_last_state_holds_all_that_learns(trained, name):
+    last, method = trained(name).file("last.pt"), METHODS[name]
+    assert {"network", "optimizer", "lr_scheduler", "run"} <= set(last)
+    assert ({"teachers", "ema_teacher"} <= set(last)) == method.teachers
+    assert ("discriminator_step" in last) == (name == "dan")
+    assert last["run"]["epoch"] == 2
+
+
+def test_the_whole_method_is_what_training_does_without_an_overlay():
+    plain, overlaid = ConfigParser(), ConfigParser()
+    plain.read_config(str(CONFIGS / "train.json"))
+    overlaid.read_config([str(CONFIGS / "train.json"), str(BUNDLES / "methods" / "self_paced_self_consistent.json")])
+    assert overlaid.get() == plain.get()
+
+
+@pytest.mark.parametrize("name", ["co_training", "self_paced", "self_consistent"])
+def test_a_third_student_may_be_asked_for(tmp_path, data, name):
+    run = Trained(name, data, tmp_path, num_views=3, max_epochs=1).run()
+    expected = {f"student {k}" for k in range(3)} | {f"teacher {k}" for k in range(3) if METHODS[name].teachers}
+    assert {who for _, who, _ in run.passes} == expected
+
+
+@pytest.mark.parametrize("name", ["co_training", "self_paced", "self_consistent", "self_paced_self_consistent"])
+def test_one_student_cannot_train_together(tmp_path, data, name):
+    with pytest.raises(RuntimeError) as error:
+        Trained(name, data, tmp_path, num_views=1, max_epochs=1).run()
+    assert any("`num_views` must be" in text and "at least 2, got 1" in text for text in said_by(error.value))
+
+
+# Labels
+
+
+def test_full_supervision_labels_all_training_patients(trained):
+    split = trained("full_supervision")["split"]
+    assert split.unlabeled == []
+    assert len({case["patient"] for case in split.labeled}) == 4
+
+
+def test_full_supervision_labels_all_training_patients_of_the_phantom_too(tmp_path, data):
+    """Where another overlay says how many patients are labeled."""
+    parser = ConfigParser()
+    parser.read_config(
+        [str(CONFIGS / "train.json"), str(CONFIGS / "phantom.json"), str(BUNDLES / "methods" / "full_supervision.json")]
+    )
+    parser.update({"dataset_dir": str(data), "output_dir": str(tmp_path)})
+    split = parser.get_parsed_content("split")
+    assert split.unlabeled == []
+    assert len({case["patient"] for case in split.labeled}) == 4
+
+
+def test_labels_alone_leave_the_others_unread(trained):
+    run = trained("labeled_only")
+    assert len({case["patient"] for case in run["split"].unlabeled}) == 3
+    assert run["train#unlabeled_dataset"] is None
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.terms])
+def test_where_all_patients_are_labeled_every_method_is_a_supervised_run(tmp_path, data, name):
+    run = Trained(name, data, tmp_path, labeled_patients=None, labeled_ratio=1, max_epochs=1).run()
+    assert [set(output) for output in run.outputs] == [{"loss", "supervised_loss"}]
+    assert run["split"].unlabeled == []
+    assert {who for _, who, _ in run.passes} == {f"student {k}" for k in range(METHODS[name].students)}
+    assert "discriminator_step" not in run.file("last.pt")
+    assert same(run.file("model.pt"), dict(run["predictor"].state_dict()))
+
+
+# The evaluation network of DAN
+
+
+def test_the_evaluation_network_judges_learns_and_is_saved_as_one(trained, data, tmp_path):
+    run = trained("dan")
+    assert isinstance(run["discriminator"], EvaluationNetwork)
+    assert run.trainer.inferer.discriminator is run["discriminator"]
+    saved = run.file("last.pt")["discriminator_step"]
+    assert same(saved["discriminator"], dict(run["discriminator"].state_dict()))
+    untrained = workflow("dan", data, tmp_path).parser.get_parsed_content("discriminator").state_dict()
+    for name, value in untrained.items():
+        assert not torch.equal(value, saved["discriminator"][name]), name
+    assert {int(state["step"]) for state in saved["optimizer"]["state"].values()} == {2}
+    assert saved["optimizer"]["param_groups"][0]["lr"] == 1e-4
+
+
+def test_students_do_not_hand_the_evaluation_network_to_their_optimizer(trained):
+    run = trained("dan")
+    mine = {id(p) for group in run["optimizer"].param_groups for p in group["params"]}
+    assert mine == {id(p) for p in run["network"].parameters()}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "value"),
+    [
+        ("dan", {"adversarial_weight": 7.0}, 7.0),
+        ("entropy_minimization", {"entropy_weight": 3.0}, 3.0),
+        ("mean_teacher", {"consistency_weight": 2.0}, 2.0),
+        ("ua_mt", {"consistency_weight": 2.0}, 2.0),
+        ("co_training", {"co_training_weight": 0.25}, 0.25),
+    ],
+)
+def test_the_weight_of_a_term_can_be_set(tmp_path, data, name, settings, value):
+    (term,) = METHODS[name].terms
+    weight = workflow(name, data, tmp_path, **settings).parser.get_parsed_content("objective").terms[term].weight
+    assert [weight(0.0), weight(0.5), weight(0.9)] == [0.0, value, value]
+    assert 0 < weight(0.3) < value
+
+
+def test_the_rate_of_the_evaluation_network_can_be_set(tmp_path, data):
+    run = workflow("dan", data, tmp_path, discriminator_learning_rate=0.5)
+    assert run.parser.get_parsed_content("discriminator_optimizer").param_groups[0]["lr"] == 0.5
+
+
+def test_a_crop_that_is_too_small_to_judge_is_refused(tmp_path, data):
+    with pytest.raises(RuntimeError) as error:
+        Trained("dan", data, tmp_path, crop_size=24).run()
+    assert any("`EvaluationNetwork` needs images of at least 32 voxels" in text for text in said_by(error.value))
+
+
+# Going on
+
+
+def crash() -> None:
+    raise KeyError("the machine is gone")
+
+
+@pytest.mark.parametrize("name", ["entropy_minimization", "dan", "mean_teacher", "ua_mt", "co_training"])
+def test_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, tmp_path, name):
+    """Dropout and noise of the teachers' passes and the evaluation network included."""
+    broken = Trained(name, data, tmp_path)
+    broken.trainer.add_event_handler(Events.EPOCH_STARTED(once=2), crash)
+    with pytest.raises(RuntimeError) as error:
+        broken.run()
+    assert any("the machine is gone" in text for text in said_by(error.value))
+    assert broken.file("last.pt")["run"]["epoch"] == 1
+    resumed = Trained(name, data, tmp_path, resume=True).run()
+    assert resumed.outputs == trained(name).outputs[1:]
+    for file in ("last.pt", "model.pt"):
+        whole, parts = trained(name).file(file), resumed.file(file)
+        assert [key for key in whole.keys() | parts.keys() if not same(whole.get(key), parts.get(key))] == [], file
+
+
+def test_the_state_of_another_method_is_refused(trained, data, tmp_path):
+    target = tmp_path / "models"
+    target.mkdir()
+    torch.save(trained("mean_teacher").file("last.pt"), target / "last.pt")
+    with pytest.raises(RuntimeError) as error:
+        Trained("dan", data, tmp_path, resume=True, max_epochs=3).run()
+    assert any("another kind of run: it holds" in text for text in said_by(error.value))
+
+
+# As a user types it
+
+
+def command(verb: str, config: str, *options: object) -> subprocess.CompletedProcess[str]:
+    """``python -m monai.bundle run`` in the folder above the bundles."""
+    parent = str(Path(monai_spct.__file__).parents[1])
+    paths = os.pathsep.join(path for path in (parent, os.environ.get("PYTHONPATH")) if path)
+    return subprocess.run(
+        [sys.executable, "-m", "monai.bundle", "run", verb, "--config_file", config, *map(str, options)],
+        capture_output=True,
+        text=True,
+        cwd=BUNDLES.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+        timeout=300,
+    )
+
+
+def files(*names: str) -> str:
+    return str([f"{BUNDLES.name}/{name}.json" for name in names]).replace(" ", "")
+
+
+class Typed(NamedTuple):
+    """What a user typed, and what came of it."""
+
+    output: Path
+    train: subprocess.CompletedProcess[str]
+    evaluate: subprocess.CompletedProcess[str]
+    mistyped: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory) -> Typed:
+    output = tmp_path_factory.mktemp("typed") / "output"
+    where = ("--output_dir", output)
+    names = ("acdc/configs/train", "acdc/configs/phantom")
+    with ThreadPoolExecutor(2) as pool:
+        mistyped = pool.submit(command, "training", files(*names, "methods/dna"), *where)
+        train = command("training", files(*names, "methods/dan"), "--max_epochs", 1, "--epoch_length", 2, *where)
+        evaluate = command("evaluating", files("acdc/configs/evaluate", "acdc/configs/phantom"), *where)
+    return Typed(output, train, evaluate, mistyped.result())
+
+
+def test_dan_trains_on_the_phantom_from_the_command_line(typed):
+    assert typed.train.returncode == 0, typed.train.stderr
+    assert "Traceback" not in typed.train.stderr
+    assert "\nlabeled: 3 patients, 6 cases\n" in typed.train.stdout
+    last = torch.load(typed.output / "models" / "last.pt", weights_only=True)
+    assert {int(state["step"]) for state in last["discriminator_step"]["optimizer"]["state"].values()} == {2}
+    assert len({name.split(".")[1] for name in last["network"]}) == 1
+
+
+def test_what_dan_has_learned_is_evaluated_from_the_command_line(typed):
+    assert typed.evaluate.returncode == 0, typed.evaluate.stderr
+    assert "Traceback" not in typed.evaluate.stderr
+    summary = json.loads((typed.output / "eval" / "summary.json").read_text())
+    tested = split_cases(acdc_cases(typed.output / "data"), labeled_patients=3).test
+    assert summary["mean"]["n_volumes"] == len(tested) == 10
+    with (typed.output / "eval" / "scores.csv").open() as file:
+        assert {row["case"] for row in csv.DictReader(file)} == {case["case"] for case in tested}
+
+
+def test_an_overlay_that_does_not_exist_is_named(typed):
+    assert typed.mistyped.returncode != 0
+    assert f"{BUNDLES.name}/methods/dna.json" in typed.mistyped.stderr.strip().splitlines()[-1]
+    assert "labeled:" not in typed.mistyped.stdout
