@@ -10,6 +10,7 @@ from monai.networks.blocks.convolutions import Convolution
 from monai.networks.layers.factories import Norm, Pool
 from torch import Tensor, nn
 
+from monai_spct.networks.checks import check_axes, check_dims_and_channels
 from monai_spct.networks.prelu import PReLU
 
 __all__ = ["ENet", "crop", "max_unpool"]
@@ -267,12 +268,7 @@ class ENet(nn.Module):
         dropout: Sequence[float] = (0.01, 0.1),
     ) -> None:
         super().__init__()
-        if spatial_dims not in (2, 3):
-            raise ValueError(f"`spatial_dims` must be 2 or 3, got {spatial_dims!r}.")
-        if in_channels < 1:
-            raise ValueError(f"`in_channels` must be at least 1, got {in_channels!r}.")
-        if out_channels < 1:
-            raise ValueError(f"`out_channels` must be at least 1, got {out_channels!r}.")
+        spatial_dims, in_channels, out_channels = check_dims_and_channels(spatial_dims, in_channels, out_channels)
         if features < 4 or features % 4:
             raise ValueError(f"`features` must be a positive multiple of 4, got {features!r}.")
         if len(dropout) != 2 or not all(0 <= p < 1 for p in dropout):
@@ -320,11 +316,7 @@ class ENet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(B, out_channels, *S)`` of images ``(B, in_channels, *S)``."""
-        if x.dim() != self.spatial_dims + 2:
-            raise ValueError(
-                f"ENet with `spatial_dims` = {self.spatial_dims} takes (B, C, *S) of {self.spatial_dims + 2} axes, "
-                f"got {x.dim()} axes."
-            )
+        check_axes("ENet", self.spatial_dims, x)
         size = list(x.shape[2:])
         x = self.initial(x)
         half = list(x.shape[2:])

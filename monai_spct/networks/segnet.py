@@ -10,6 +10,7 @@ from monai.networks.layers.factories import Pool
 from torch import Tensor, nn
 
 from monai_spct.functional.checks import at_least
+from monai_spct.networks.checks import check_axes, check_dims_and_channels, probability
 from monai_spct.networks.enet import max_unpool
 
 __all__ = ["SegNet"]
@@ -83,13 +84,9 @@ class SegNet(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if spatial_dims not in (2, 3):
-            raise ValueError(f"`spatial_dims` must be 2 or 3, got {spatial_dims!r}.")
-        in_channels = at_least("in_channels", in_channels, 1)
-        out_channels = at_least("out_channels", out_channels, 1)
+        spatial_dims, in_channels, out_channels = check_dims_and_channels(spatial_dims, in_channels, out_channels)
         features = at_least("features", features, 1)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be a probability in [0, 1), got {dropout!r}.")
+        dropout = probability("dropout", dropout)
         self.spatial_dims = spatial_dims
 
         levels = [  # the channels before, between and after a level's convolutions
@@ -101,7 +98,7 @@ class SegNet(nn.Module):
         ]
         self.encoder = nn.ModuleList(_convs(spatial_dims, channels) for channels in levels)
         self.pool = Pool["max", spatial_dims](2, ceil_mode=True, return_indices=True)
-        self.dropout = nn.Dropout(float(dropout))  # a scripted dropout takes no integers
+        self.dropout = nn.Dropout(dropout)
         # the mirror image, but for its last convolution: that makes logits, and so has neither norm nor ReLU
         mirrored = [[features, features], *levels[1:]]
         self.decoder = nn.ModuleList(_convs(spatial_dims, channels[::-1]) for channels in reversed(mirrored))
@@ -112,11 +109,7 @@ class SegNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(B, out_channels, *S)`` of images ``(B, in_channels, *S)``."""
-        if x.dim() != self.spatial_dims + 2:
-            raise ValueError(
-                f"SegNet with `spatial_dims` = {self.spatial_dims} takes (B, C, *S) of {self.spatial_dims + 2} axes, "
-                f"got {x.dim()} axes."
-            )
+        check_axes("SegNet", self.spatial_dims, x)
         sizes: list[list[int]] = []
         indices: list[Tensor] = []
         for level, convs in enumerate(self.encoder):

@@ -12,6 +12,7 @@ from monai.networks.nets.basic_unet import TwoConv
 from torch import Tensor, nn
 
 from monai_spct.functional.checks import at_least
+from monai_spct.networks.checks import check_axes, check_dims_and_channels, probability
 from monai_spct.networks.enet import crop
 
 __all__ = ["UNet"]
@@ -90,13 +91,9 @@ class UNet(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if spatial_dims not in (2, 3):
-            raise ValueError(f"`spatial_dims` must be 2 or 3, got {spatial_dims!r}.")
-        in_channels = at_least("in_channels", in_channels, 1)
-        out_channels = at_least("out_channels", out_channels, 1)
+        spatial_dims, in_channels, out_channels = check_dims_and_channels(spatial_dims, in_channels, out_channels)
         features = at_least("features", features, 1)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be a probability in [0, 1), got {dropout!r}.")
+        dropout = probability("dropout", dropout)
         self.spatial_dims = spatial_dims
         widths = [features * 2**level for level in range(5)]
         convs = [_two_convs(spatial_dims, before, after) for before, after in pairwise([in_channels, *widths])]
@@ -104,7 +101,7 @@ class UNet(nn.Module):
         self.encoder = nn.ModuleList(convs[:-1])
         self.pool = Pool["max", spatial_dims](2, ceil_mode=True)
         self.bottleneck = convs[-1]
-        self.dropout = nn.Dropout(float(dropout))  # a scripted dropout takes no integers
+        self.dropout = nn.Dropout(dropout)
         self.decoder = nn.ModuleList(_Up(spatial_dims, width) for width in widths[:0:-1])
         self.head = Convolution(spatial_dims, features, out_channels, kernel_size=1, conv_only=True)
         for parameter in self.parameters():
@@ -115,11 +112,7 @@ class UNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(B, out_channels, *S)`` of images ``(B, in_channels, *S)``."""
-        if x.dim() != self.spatial_dims + 2:
-            raise ValueError(
-                f"UNet with `spatial_dims` = {self.spatial_dims} takes (B, C, *S) of {self.spatial_dims + 2} axes, "
-                f"got {x.dim()} axes."
-            )
+        check_axes("UNet", self.spatial_dims, x)
         skips: list[Tensor] = []
         for block in self.encoder:
             x = block(x)
