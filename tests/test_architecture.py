@@ -19,6 +19,7 @@ LAYERS = [
     ["objectives", "inferers"],
     ["handlers"],
     ["engines"],
+    ["experiments"],
 ]
 ROOT = Path(monai_spct.__file__).parent
 SOURCES = sorted(path for path in ROOT.rglob("*.py") if "_bundles" not in path.parts)
@@ -82,8 +83,16 @@ def test_imports_point_down(path):
 
 
 @each_source
-def test_nothing_imports_the_bundles(path):
-    assert not [name for name in imports_of(path) if name.startswith("monai_spct.bundles")]
+def test_nothing_but_experiments_imports_the_bundles(path):
+    if package_of(module_of(path)) != "experiments":
+        assert not [name for name in imports_of(path) if name.startswith("monai_spct.bundles")]
+
+
+@each_source
+def test_experiments_know_the_package_by_its_bundles_alone(path):
+    if package_of(module_of(path)) == "experiments":
+        own = {name for name in imports_of(path) if name.startswith("monai_spct.")}
+        assert all(name.startswith(("monai_spct.bundles.", "monai_spct.experiments.")) for name in own)
 
 
 @each_source
