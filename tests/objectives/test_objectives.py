@@ -184,8 +184,8 @@ def test_an_evaluation_network_that_has_judged_may_learn_as_before(share):
 
 def test_an_evaluation_network_that_fails_may_learn_as_before():
     students, _, discriminator = everyone()
-    small = torch.rand(2, 1, 8, 8)
-    with pytest.raises(ValueError, match="`EvaluationNetwork` needs images of at least 16 voxels"):
+    small = torch.rand(2, 1, 7, 7)
+    with pytest.raises(ValueError, match="`EvaluationNetwork` needs images of at least 8 voxels"):
         SemiSupervisedInferer(discriminator=discriminator)(small, students, unlabeled=small)
     assert {parameter.requires_grad for parameter in discriminator.parameters()} == {True}
 
