@@ -7,13 +7,21 @@ import difflib
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import yaml
 
-__all__ = ["bundle_root", "bundles_folder", "copy", "flag", "put_the_cause_last", "refuse_unknown_overrides"]
+__all__ = [
+    "bundle_root",
+    "bundles_folder",
+    "copy",
+    "did_you_mean",
+    "flag",
+    "put_the_cause_last",
+    "refuse_unknown_overrides",
+]
 
 # what `python -m monai.bundle run` itself takes, and what its `--tracking` adds to a config
 _RUNNER_OPTIONS = {
@@ -123,11 +131,29 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
             continue
         name = argument.lstrip("-").split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_")
         if name and name not in known:
-            near = difflib.get_close_matches(name, sorted(known - _RUNNER_OPTIONS), n=1, cutoff=0.5)
-            hint = f" Did you mean `--{near[0]}`?" if near else ""
+            hint = did_you_mean(name, known - _RUNNER_OPTIONS, prefix="--")
             problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
     if problems:
         raise ValueError(" ".join(problems))
+
+
+def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str:
+    """A sentence with the nearest of the right names, after a blank; nothing where none is near.
+
+    Args:
+        name: the wrong one.
+        names: the right ones.
+        prefix: what stands before a name where it is shown, and does not make two names alike.
+
+    Example:
+        >>> from monai_spct.bundles import did_you_mean
+        >>> did_you_mean("max_epoch", ["epoch_length", "max_epochs"])
+        ' Did you mean `max_epochs`?'
+        >>> did_you_mean("xyzzy", ["max_epochs"])
+        ''
+    """
+    near = difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=0.5)
+    return f" Did you mean `{prefix}{near[0]}`?" if near else ""
 
 
 def flag(value: object) -> bool:

@@ -139,10 +139,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
             inferer=inferer,
             decollate=decollate,
             # first, since a loss is checked before a checkpoint is written
-            train_handlers=[
-                StopAtNonFiniteLoss(),
-                *(train_handlers or []),
-            ],
+            train_handlers=[StopAtNonFiniteLoss(), *(train_handlers or [])],
             **{"prepare_batch": prepare_semi_supervised_batch, "optim_set_to_none": True, **kwargs},
         )
         self.add_event_handler(Events.ITERATION_STARTED, self._forget_step)  # its tensors are not needed any more

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from monai_spct.bundles import flag
+from monai_spct.bundles import did_you_mean, flag
 from monai_spct.experiments import cell as on_disk
 from monai_spct.experiments.cell import state_of
 from monai_spct.experiments.grid import Grid, read_grid, shard
 from monai_spct.experiments.planning import Job, plan
-from monai_spct.experiments.refusals import GridError, did_you_mean
+from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.runner import refuse_other_configurations, run_jobs
 from monai_spct.experiments.table import count_states, format_states
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from monai_spct.experiments.refusals import GridError, did_you_mean
+from monai_spct.bundles import did_you_mean
+from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, check_value, name_of, same
 
 __all__ = ["DEFAULT", "Cell", "Grid", "expand", "idle_rules", "parse_grid", "read_grid", "shard"]

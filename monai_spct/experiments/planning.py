@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from monai.bundle import ConfigParser
 
-from monai_spct.bundles import bundles_folder
+from monai_spct.bundles import bundles_folder, did_you_mean
 from monai_spct.experiments.grid import DEFAULT, Cell, Grid, expand, idle_rules
-from monai_spct.experiments.refusals import GridError, did_you_mean
+from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, same
 
 __all__ = ["Job", "Phase", "Plan", "differences", "plan"]

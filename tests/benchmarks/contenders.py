@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,16 +92,19 @@ def batches(parser: ConfigParser) -> Any:
 class Plain:
     """The plain loop, from the weights that the project's networks have now."""
 
-    def __init__(self, task: Task, parser: ConfigParser) -> None:
-        device = torch.device(task.device)
-        students = parser.get_parsed_content("network").networks
-        self.students = [_plain(student).to(device).train() for student in students]
+    def __init__(self, students: Iterable[nn.Module], *, device: str = "cpu", seed: int = 0) -> None:
+        self.students = [plain_copy(student).to(device).train() for student in students]
         self.teachers = [copy.deepcopy(student).requires_grad_(False).eval() for student in self.students]
         parameters = [parameter for student in self.students for parameter in student.parameters()]
-        self.optimizer = torch.optim.RAdam(parameters, lr=parser.get_parsed_content("learning_rate"))
-        self.rng = np.random.RandomState(task.seed)  # what the project's turns are drawn from
+        self.optimizer = torch.optim.RAdam(parameters)
+        self.rng = np.random.RandomState(seed)  # what the project's turns are drawn from
         self.device = device
         self.updates = 0
+
+    @classmethod
+    def of(cls, task: Task, parser: ConfigParser) -> Plain:
+        """Beside the trainer of a config."""
+        return cls(parser.get_parsed_content("network").networks, device=task.device, seed=task.seed)
 
     def iteration(self, batch: dict[str, torch.Tensor], lr: float) -> torch.Tensor:
         """The next one; its loss."""
@@ -112,10 +116,13 @@ class Plain:
         return plain_iteration(self.students, self.teachers, self.optimizer, batch, turns, decay=decay, **LOSS)
 
 
-def _plain(network: nn.Module) -> nn.Module:
+def plain_copy(network: nn.Module) -> nn.Module:
+    """The same network, with the same weights, in PyTorch's plain modules and memory format."""
     if not isinstance(network, ENet):
         return copy.deepcopy(network).to(memory_format=torch.contiguous_format)
     plain = PlainENet(network.initial.conv.conv.in_channels, network.head.conv.out_channels)
     state = network.state_dict()
-    plain.load_state_dict(dict(zip(plain.state_dict(), state.values(), strict=True)))
+    plain.to(next(network.parameters()).dtype).load_state_dict(
+        dict(zip(plain.state_dict(), state.values(), strict=True))
+    )
     return plain

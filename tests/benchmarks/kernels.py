@@ -29,7 +29,7 @@ def profiled(task: Task, contender: str, warmup: int) -> list[tuple[str, float, 
             trainer.add_event_handler(Events.ITERATION_COMPLETED(once=task.iterations), profiler.stop)
             trainer.run()
         else:
-            plain, draws = Plain(task, parser), iter(batches(parser))
+            plain, draws = Plain.of(task, parser), iter(batches(parser))
             for number in range(task.iterations):
                 if number == warmup:
                     profiler.start()

@@ -49,12 +49,6 @@ class Clock:
         return passed
 
 
-def seeded(batch: Any, number: int) -> Any:
-    """Both contenders draw the same dropout."""
-    torch.manual_seed(number)
-    return batch
-
-
 def compare(task: Task, *, warmup: int, block: int, plain: bool = True) -> dict[str, Any]:
     """Time the two in alternating blocks of iterations.
 
@@ -65,7 +59,7 @@ def compare(task: Task, *, warmup: int, block: int, plain: bool = True) -> dict[
     with tempfile.TemporaryDirectory() as output:
         parser = bundle(task, output)
         trainer = project(parser)
-        other = Plain(task, parser) if plain else None
+        other = Plain.of(task, parser) if plain else None
         draws = iter(batches(parser)) if plain else iter(())
         optimizer = parser.get_parsed_content("optimizer")
         times: dict[str, list[float]] = {"project": [], "reference": []}
@@ -77,7 +71,7 @@ def compare(task: Task, *, warmup: int, block: int, plain: bool = True) -> dict[
 
         def started(engine: Any) -> None:
             rates.append(optimizer.param_groups[0]["lr"])
-            seeded(None, engine.state.iteration)
+            torch.manual_seed(engine.state.iteration)  # both contenders draw the same dropout
             inner.start()
 
         def wait_began(engine: Any) -> None:  # noqa: ARG001
@@ -104,7 +98,8 @@ def compare(task: Task, *, warmup: int, block: int, plain: bool = True) -> dict[
                 return
             for number in range(done - block + 1, done + 1):
                 batch = next(draws)
-                losses["reference"].append(other.iteration(seeded(batch, number), rates[number - 1]))
+                torch.manual_seed(number)
+                losses["reference"].append(other.iteration(batch, rates[number - 1]))
             seconds = clock.seconds()
             if done > max(warmup, block):
                 times["reference"].append(seconds / block)
@@ -142,7 +137,7 @@ def peak(task: Task, contender: str, iterations: int) -> tuple[float, float]:
             before = now()
             trainer.run()
         else:
-            plain, draws = Plain(task, parser), iter(batches(parser))
+            plain, draws = Plain.of(task, parser), iter(batches(parser))
             before = now()
             for _ in range(iterations):
                 plain.iteration(next(draws), 1e-3)

@@ -1,6 +1,5 @@
 """The plain loop agrees with the project, and the benchmarks run. What they measure is no test."""
 
-import copy
 import json
 
 import pytest
@@ -16,8 +15,7 @@ from monai_spct.networks import ENet, build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
 from monai_spct.transforms import RandomQuarterTurn
 from tests.benchmarks import growth, inference, kernels, step
-from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task
-from tests.benchmarks.reference import PlainENet
+from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task, plain_copy
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +30,10 @@ def no_determinism_left():
     set_determinism(None)
 
 
-def plain_copy(enet):
-    plain = PlainENet()
-    plain.load_state_dict(dict(zip(plain.state_dict(), enet.state_dict().values(), strict=True)))
-    return plain
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_the_plain_enet_is_the_enet(training):
     enet = ENet(dropout=(0.0, 0.0)).double().train(training)
-    plain = plain_copy(enet).double().train(training)
+    plain = plain_copy(enet).train(training)
     for module in plain.modules():
         if isinstance(module, torch.nn.Dropout2d):
             module.p = 0.0
@@ -62,12 +54,7 @@ def test_the_fast_path_and_the_plain_path_agree(views):
         for _ in range(4)
     ]
     students = build_ensemble(ENet, num_views=views, seed=0).double()
-    plain = Plain.__new__(Plain)
-    plain.students = [plain_copy(student).double() for student in students.networks]
-    plain.teachers = [copy.deepcopy(student).requires_grad_(False).eval() for student in plain.students]
-    plain.optimizer = torch.optim.RAdam([p for s in plain.students for p in s.parameters()], lr=0.01)
-    plain.rng, plain.device, plain.updates = RandomQuarterTurn(seed=7).R, torch.device("cpu"), 0
-
+    plain = Plain(students.networks, seed=7)
     students = students.to(memory_format=torch.channels_last)
     teachers = frozen_copy(students)
     trainer = SemiSupervisedTrainer(

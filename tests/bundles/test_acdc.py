@@ -26,6 +26,7 @@ import monai_spct
 from monai_spct.bundles import bundles_folder, copy
 from monai_spct.data import HeaderSpacingReader, acdc_cases, split_cases, write_acdc_phantom
 from monai_spct.metrics import case_name
+from tests.bundles.states import same
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
@@ -679,16 +680,6 @@ def test_a_run_goes_on_from_its_last_epoch(tmp_path, data, runs, caplog):
     steps = [{int(state["step"]) for state in whole["optimizer"]["state"].values()} for whole in (before, after)]
     assert steps == [{4}, {6}]  # the optimizer went on too
     assert run.parser.get_parsed_content("lr_scheduler").last_epoch == 6
-
-
-def same(one: object, other: object) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
 
 
 def test_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data):

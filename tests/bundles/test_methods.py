@@ -20,6 +20,7 @@ from monai_spct.bundles import bundles_folder
 from monai_spct.data import acdc_cases, split_cases, write_acdc_phantom
 from monai_spct.handlers import scalars
 from monai_spct.networks import Ensemble, EvaluationNetwork
+from tests.bundles.states import same
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
@@ -133,16 +134,6 @@ def trained(data, tmp_path_factory):
         return runs[name]
 
     return train
-
-
-def same(one: object, other: object) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
 
 
 def said_by(error: BaseException | None) -> list[str]:
