@@ -51,8 +51,10 @@ class Split:
             name: ``labeled``, ``unlabeled``, ``validation`` or ``test``.
 
         Raises:
-            ValueError: if it is empty.
+            ValueError: if there is no such list, or it is empty.
         """
+        if name not in _LISTS:
+            raise ValueError(f"a split has the lists {', '.join(_LISTS)}, got {name!r}.")
         cases: list[Case] = getattr(self, name)
         if not cases:
             raise ValueError(f"there must be at least one {name} patient, got 0: is `{name}_ratio` or its number 0?")

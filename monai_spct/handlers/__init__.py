@@ -4,6 +4,8 @@ from monai_spct.handlers.checkpoints import SaveBest, SaveCheckpoints, save_atom
 from monai_spct.handlers.discriminator_step import DiscriminatorStep
 from monai_spct.handlers.ema_teacher import EMATeacher
 from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss
+from monai_spct.handlers.history import SaveHistory, read_history
+from monai_spct.handlers.inference_time import SaveInferenceTime
 from monai_spct.handlers.pictures import SavePictures, contour_picture
 from monai_spct.handlers.predictions import SavePredictions
 from monai_spct.handlers.progress import Progress, scalars
@@ -15,11 +17,14 @@ __all__ = [
     "Progress",
     "SaveBest",
     "SaveCheckpoints",
+    "SaveHistory",
+    "SaveInferenceTime",
     "SavePictures",
     "SavePredictions",
     "SaveScores",
     "StopAtNonFiniteLoss",
     "contour_picture",
+    "read_history",
     "save_atomically",
     "scalars",
 ]

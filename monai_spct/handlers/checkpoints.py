@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import ignite.distributed as idist
 import torch
 from ignite.engine import Engine, Events
 from torch import nn
+
+from monai_spct.files import replacing
 
 __all__ = ["SaveBest", "SaveCheckpoints", "save_atomically"]
 
@@ -35,20 +36,8 @@ def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
         >>> torch.load(path, weights_only=True)
         {'weight': tensor([1., 1.])}
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    umask = os.umask(0)
-    os.umask(umask)
-    Path(file.name).chmod(0o666 & ~umask)  # temporary files are private, results are not
-    Path(file.name).replace(path)
+    with replacing(path) as file:
+        torch.save(state, file)
 
 
 class SaveCheckpoints:
@@ -56,7 +45,7 @@ class SaveCheckpoints:
 
     ``last.pt`` holds the states of all ``objects``, of the trainer and of torch's random generators; ``model.pt`` holds
     the bare ``state_dict`` of ``predictor``, as bundles expect it. A run that fails leaves the files of its last whole
-    epoch.
+    epoch. Weights of chosen epochs stay beside them, as ``epoch_020.pt``, to look back at.
 
     Args:
         folder: where the files go.
@@ -64,6 +53,7 @@ class SaveCheckpoints:
         objects: by name, whatever has ``state_dict`` and ``load_state_dict``: students, teachers, optimizer, learning
             rate, ...
         resume: whether to go on from ``last.pt``, if there is one, when the run starts.
+        kept_epochs: the epochs, counted from 1, whose weights are to stay.
 
     Raises:
         ValueError: when the run starts, if ``last.pt`` holds other objects than these, or is of a run that is finished.
@@ -90,11 +80,13 @@ class SaveCheckpoints:
         objects: Mapping[str, Any],
         *,
         resume: bool = False,
+        kept_epochs: Collection[int] = (),
     ) -> None:
         self.folder = Path(folder)
         self.predictor = predictor
         self.objects = {name: item for name, item in objects.items() if item is not None}
         self.resume = resume
+        self.kept_epochs = kept_epochs
 
     def attach(self, engine: Engine) -> None:
         """Save after each epoch of ``engine``; load when it starts, if asked to."""
@@ -114,7 +106,10 @@ class SaveCheckpoints:
             "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
         save_atomically({**state, "run": run}, self.folder / "last.pt")
-        save_atomically(self.predictor.state_dict(), self.folder / "model.pt")
+        weights = self.predictor.state_dict()
+        if engine.state.epoch in self.kept_epochs:
+            save_atomically(weights, self.folder / f"epoch_{engine.state.epoch:03d}.pt")
+        save_atomically(weights, self.folder / "model.pt")
 
     def load(self, engine: Engine) -> None:
         """Take all states from ``last.pt``, if it is there."""

@@ -1,0 +1,108 @@
+"""The course of a training, as a table with a row for each epoch."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+import torch
+from ignite.engine import Engine, Events
+from torch import Tensor
+
+from monai_spct.files import replacing
+from monai_spct.handlers.progress import scalars
+
+__all__ = ["SaveHistory", "read_history"]
+
+
+class SaveHistory:
+    """Ignite handler: a CSV file with a row for each epoch, for curves and for times.
+
+    A row has the ``epoch``, ``seconds`` (the mean time of an iteration, with loading of its batch), ``learning_rate``
+    if there is an optimizer, and the mean over the epoch's iterations of each loss and note. A run that goes on after a
+    checkpoint keeps the rows before it.
+
+    Args:
+        path: the file.
+        optimizer: its first learning rate is recorded as it is at the end of the epoch.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from ignite.engine import Engine
+        >>> from monai_spct.handlers import SaveHistory, read_history
+        >>> path = Path(tempfile.mkdtemp()) / "history.csv"
+        >>> trainer = Engine(lambda engine, batch: {"loss": batch})
+        >>> SaveHistory(path).attach(trainer)
+        >>> _ = trainer.run([0.25, 0.75], max_epochs=2)
+        >>> [(row["epoch"], row["loss"]) for row in read_history(path)]
+        [(1.0, 0.5), (2.0, 0.5)]
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, optimizer: torch.optim.Optimizer | None = None) -> None:
+        self.path = Path(path)
+        self.optimizer = optimizer
+        self._rows: list[dict[str, float]] | None = None
+        self._sums: dict[str, Tensor | float] = {}
+        self._counts: dict[str, int] = {}
+        self._start = 0.0
+
+    def attach(self, engine: Engine) -> None:
+        """Follow ``engine``. What was attached before runs within the time that is measured."""
+        if idist.get_rank() > 0:
+            return
+        engine.add_event_handler(Events.EPOCH_STARTED, self._begin)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._write)
+
+    def _begin(self, engine: Engine) -> None:
+        if self._rows is None:
+            before = read_history(self.path) if engine.state.epoch > 1 and self.path.is_file() else []
+            self._rows = [row for row in before if row["epoch"] < engine.state.epoch]
+        self._sums, self._counts = defaultdict(float), defaultdict(int)
+        self._start = time.perf_counter()
+
+    def __call__(self, engine: Engine) -> None:
+        """Add the values of an iteration, without waiting for the device."""
+        output: Any = engine.state.output
+        if isinstance(output, dict | list):
+            for name, value in scalars(output).items():
+                self._sums[name] = self._sums[name] + value
+                self._counts[name] += 1
+
+    def _write(self, engine: Engine) -> None:
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        seconds = (time.perf_counter() - self._start) / (engine.state.epoch_length or 1)  # after the device has ended
+        row = {"epoch": float(engine.state.epoch), "seconds": round(seconds, 6)}
+        if self.optimizer is not None:
+            row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
+        rows = self._rows = [*(self._rows or []), {**row, **means}]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        with replacing(self.path, "w") as file:
+            writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def read_history(path: str | os.PathLike[str]) -> list[dict[str, float]]:
+    r"""The rows that :class:`SaveHistory` wrote; a value that an epoch does not have is not in its row.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from monai_spct.handlers import read_history
+        >>> path = Path(tempfile.mkdtemp()) / "history.csv"
+        >>> _ = path.write_text("epoch,loss,pace\n1.0,0.5,0.2\n2.0,0.25,\n")
+        >>> read_history(path)
+        [{'epoch': 1.0, 'loss': 0.5, 'pace': 0.2}, {'epoch': 2.0, 'loss': 0.25}]
+    """
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        return [
+            {name: float(value) for name, value in row.items() if value not in ("", None)}
+            for row in csv.DictReader(file)
+        ]
