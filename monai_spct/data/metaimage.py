@@ -134,12 +134,14 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     shape = tuple(int(number) for number in fields["DimSize"].split())
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"DimSize is {fields['DimSize']}")
-    spacing = _numbers(fields, ("ElementSpacing", "ElementSize"), [1.0, 1.0, 1.0])
+    spacing = _numbers(fields, ("ElementSpacing", "ElementSize"), (1, 1, 1))
     # a row of the file is the direction of an axis
-    directions = _numbers(fields, ("TransformMatrix", "Rotation", "Orientation"), np.eye(3).ravel()).reshape(3, 3).T
+    directions = (
+        _numbers(fields, ("TransformMatrix", "Rotation", "Orientation"), (1, 0, 0, 0, 1, 0, 0, 0, 1)).reshape(3, 3).T
+    )
     affine = np.eye(4)
     affine[:3, :3] = directions * spacing
-    affine[:3, 3] = _numbers(fields, ("Offset", "Position", "Origin"), [0.0, 0.0, 0.0])
+    affine[:3, 3] = _numbers(fields, ("Offset", "Position", "Origin"), (0, 0, 0))
     affine[:2] *= -1  # left and back, as DICOM has it, to right and front
     if fields["ElementType"] not in _BYTES:
         raise ValueError(f"ElementType is {fields['ElementType']}")
@@ -154,10 +156,10 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     return MetaImageHeader(shape, affine, data_file, before + stored if stored else None)
 
 
-def _numbers(fields: dict[str, str], names: tuple[str, ...], default: object) -> NDArray[np.float64]:
+def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[float, ...]) -> NDArray[np.float64]:
     """The numbers under the first of the names that is there."""
     given = next((fields[name].split() for name in names if name in fields), default)
     numbers = np.asarray(given, dtype=np.float64)
-    if numbers.shape != np.shape(default) or not np.isfinite(numbers).all():
-        raise ValueError(f"{names[0]} must be {np.size(default)} numbers")
+    if numbers.shape != (len(default),) or not np.isfinite(numbers).all():
+        raise ValueError(f"{names[0]} must be {len(default)} numbers")
     return numbers

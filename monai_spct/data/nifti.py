@@ -184,7 +184,7 @@ def save_like(
     if target.resolve() == source.resolve():
         raise ValueError(f"`target` must not be `source`, got {str(target)!r} for both.")
 
-    grid = _grid_of_metaimage(source) if is_metaimage(source) else _load(source)
+    grid: nib.Nifti1Pair = _grid_of_metaimage(source) if is_metaimage(source) else _load(source)
     _one_frame(grid, source)
     voxels = np.asarray(convert_to_numpy(data))
     if voxels.shape != grid.shape[:3]:
@@ -220,9 +220,10 @@ def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:
     return image
 
 
-def _grid_of_metaimage(path: Path) -> nib.Nifti1Pair:
+def _grid_of_metaimage(path: Path) -> Any:
     header = read_header(path)
-    grid: Any = nib.Nifti1Image(np.broadcast_to(np.uint8(0), header.shape), header.affine)  # takes no memory
+    version: Any = nib.Nifti1Image
+    grid = version(np.broadcast_to(np.uint8(0), header.shape), header.affine)  # takes no memory
     for place in (grid.set_sform, grid.set_qform):
         place(header.affine, code="scanner")
     grid.header.set_xyzt_units("mm")

@@ -146,7 +146,7 @@ def _surroundings(
     u = rng.uniform
     blur = 1.5 * pixel
     muscle, fat = u(0.15, 0.25), u(0.65, 0.85)
-    picture = fat * (1 + 0.12 * coarse + 0.08 * fine)
+    picture: Array = fat * (1 + 0.12 * coarse + 0.08 * fine)
 
     # levator ani beside the prostate, obturator internus and bone farther out
     for side in (-1, 1):

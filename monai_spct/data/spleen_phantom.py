@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from monai_spct.data.phantom_parts import (
+    Array,
     generator,
     inside,
     over,
@@ -112,11 +113,11 @@ def _write_patient(
     fine, coarse, lobes = (texture(rng, shape, sigma / pixel) for sigma in (4.0, 20.0, 12.0))
     blur = 1.2 * pixel
 
-    def ellipsoid(center: tuple[float, float, float], half: tuple[float, float, float], wobble: float = 0.0) -> object:
+    def ellipsoid(center: tuple[float, float, float], half: tuple[float, float, float], wobble: float = 0.0) -> Array:
         """mm, about, inside its surface."""
         parts = zip((x, y, z), center, half, strict=True)
         radius = np.sqrt(sum(((axis - middle) / length) ** 2 for axis, middle, length in parts)) + wobble * coarse
-        return (1 - radius) * min(half)
+        return np.asarray((1 - radius) * min(half), np.float32)
 
     half_x, half_y = u(132, 148), u(95, 112)
     body = (1 - np.hypot(x / half_x, y / half_y)) * half_y
@@ -151,7 +152,7 @@ def _write_patient(
     half = (u(26, 36), u(38, 52), u(32, 52))
     spleen = ellipsoid(middle, half, 0.06)
     hollow = ellipsoid((middle[0] - u(24, 32), middle[1] - u(20, 28), middle[2]), (u(20, 28), u(26, 34), 80.0))
-    spleen = np.minimum(np.minimum(spleen, -np.asarray(hollow)), body - skin - 10)
+    spleen = np.minimum(np.minimum(spleen, -hollow), body - skin - 10)
     picture = over(picture, inside(spleen, blur), 45 + 75 * contrast + 4 * lobes)
 
     table = np.abs(y - half_y - u(12, 20)) < 5
