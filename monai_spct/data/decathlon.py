@@ -43,7 +43,7 @@ def decathlon_cases(folder: str | Path, *, with_test_images: bool = False) -> li
         >>> from tempfile import TemporaryDirectory
         >>> from monai_spct.data import decathlon_cases, write_spleen_phantom
         >>> with TemporaryDirectory() as parent:
-        ...     cases = decathlon_cases(write_spleen_phantom(f"{parent}/spleen", patients=2, size=(64, 64)))
+        ...     cases = decathlon_cases(write_spleen_phantom(f"{parent}/spleen", patients=2))
         >>> cases[0]["case"], Path(cases[0]["label"]).parent.name
         ('spleen_1', 'labelsTr')
     """

@@ -44,7 +44,7 @@ def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
         >>> from tempfile import TemporaryDirectory
         >>> from monai_spct.data import promise12_cases, write_promise12_phantom
         >>> with TemporaryDirectory() as parent:
-        ...     cases = promise12_cases(write_promise12_phantom(f"{parent}/promise12", patients=2, size=(48, 48)))
+        ...     cases = promise12_cases(write_promise12_phantom(f"{parent}/promise12", patients=2))
         >>> [case["case"] for case in cases], Path(cases[0]["label"]).name
         (['Case00', 'Case01'], 'Case00_segmentation.mhd')
     """

@@ -31,8 +31,8 @@ def write_spleen_phantom(
     *,
     patients: int = 16,
     seed: int = 0,
-    size: tuple[int, int] = (72, 88),
-    spacing: tuple[float, float] = (4.5, 5.0),
+    size: tuple[int, int] = (72, 78),
+    spacing: tuple[float, float] = (4.45, 4.6),
     slices: tuple[int, int] = (10, 14),
 ) -> Path:
     r"""Write a made-up ``Task09_Spleen``, or reuse the one that the same call wrote before.
@@ -148,10 +148,10 @@ def _write_patient(
     picture = over(picture, inside(4 - np.abs(spine - 3), blur) * inside(spine, blur), u(400, 600))
 
     # the spleen: a thick shell on the left, in the back, hollow where it faces the stomach
-    middle = (half_x - skin - u(44, 52), u(18, 34), u(-12, 12))
-    half = (u(26, 36), u(38, 52), u(32, 52))
+    middle = (half_x - skin - u(46, 54), u(16, 30), u(-12, 12))
+    half = (u(32, 42), u(46, 60), u(42, 60))
     spleen = ellipsoid(middle, half, 0.06)
-    hollow = ellipsoid((middle[0] - u(24, 32), middle[1] - u(20, 28), middle[2]), (u(20, 28), u(26, 34), 80.0))
+    hollow = ellipsoid((middle[0] - u(32, 40), middle[1] - u(24, 32), middle[2]), (u(20, 28), u(26, 34), 80.0))
     spleen = np.minimum(np.minimum(spleen, -hollow), body - skin - 10)
     picture = over(picture, inside(spleen, blur), 45 + 75 * contrast + 4 * lobes)
 

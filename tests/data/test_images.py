@@ -49,6 +49,11 @@ def test_labels_cines_maps_and_hidden_files_are_passed_over(tmp_path, name):
     assert names(tmp_path) == ["image"]
 
 
+def test_metaimages_are_images_too_and_their_voxels_are_not(tmp_path):
+    touched(tmp_path, "Case01.mhd", "Case01.raw", "Case01_segmentation.mhd", "Case02.mha")
+    assert names(tmp_path) == ["Case01", "Case02"]
+
+
 @pytest.mark.parametrize("name", ["4d_a.nii.gz", "gt.nii", "segment.nii.gz", "a.b.nii.gz", "a_gt_b.nii"])
 def test_only_the_end_of_a_name_tells_that_it_is_no_image(tmp_path, name):
     touched(tmp_path, name)
