@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 __all__ = ["replacing"]
 
 
-@contextmanager
-def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
     """A file to write, which takes the place of ``path`` when it is complete.
 
     Whenever the writing is interrupted, by an error, a signal, a full disk or a power cut, ``path`` is either the old
@@ -22,6 +22,9 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
     Args:
         path: the file.
         mode: ``wb`` for bytes or ``w`` for text in UTF-8, without translation of line ends.
+
+    Raises:
+        OSError: if it cannot be written; ``path`` is then what it was.
 
     Example:
         >>> import tempfile
@@ -35,19 +38,19 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
-    opened: IO[Any] = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below
-        mode, dir=path.parent, prefix=f".{path.name}.", delete=False, **text
-    )
-    with opened as file:
-        try:
+    part = path.with_name(f".{uuid.uuid4().hex}.part")
+    text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": ""}
+    try:
+        with part.open(mode.replace("w", "x"), **text) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    umask = os.umask(0)
-    os.umask(umask)
-    Path(file.name).chmod(0o666 & ~umask)  # temporary files are private, results are not
-    Path(file.name).replace(path)
+            os.fsync(file.fileno())  # a new name must not reach the disk before what it names
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # Windows opens no folders, and some network drives do not sync them
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -9,6 +9,9 @@ from monai.bundle import ConfigParser
 
 import monai_spct
 from monai_spct.bundles import refuse_unknown_overrides
+from monai_spct.experiments import Table, finished_cells, planned_studies
+from monai_spct.experiments.report import as_markdown, tabulate
+from monai_spct.experiments.report.scores import cell_scores
 
 ROOT = Path(monai_spct.__file__).parent.parent
 CONFIGS = ROOT / "bundles" / "acdc" / "configs"
@@ -161,3 +164,18 @@ def test_the_term_of_the_guide_joins_the_objective(tmp_path, monkeypatch):
     terms = parser.get_parsed_content("objective").terms
     assert list(terms) == ["supervised", "co_training", "consistency", "certainty"]
     assert terms["certainty"].weight(0.5) == 0.1
+
+
+def test_the_tables_on_the_results_page_are_those_of_its_runs():
+    folder = ROOT / "docs" / "results" / "systems"
+    page = folder.with_suffix(".md").read_text(encoding="utf-8")
+    scores = {cell.cell.name: cell_scores(cell) for cell in finished_cells(folder)}
+    tables = [
+        as_markdown(tabulate(item, study.cells, scores))
+        for study in planned_studies(folder)
+        for item in study.show
+        if isinstance(item, Table)
+    ]
+    assert len(tables) > 2
+    for table in tables:
+        assert table in page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
+import gzip
 import zlib
 from collections.abc import Sequence
 from os import PathLike
@@ -20,6 +20,7 @@ from nibabel.spatialimages import HeaderDataError
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from monai_spct.data.metaimage import is_metaimage, read_header
+from monai_spct.files import replacing
 
 __all__ = ["HeaderSpacingReader", "save_like", "true_affine"]
 
@@ -199,13 +200,13 @@ def save_like(
     finite = stored[np.isfinite(stored)]
     header["cal_min"], header["cal_max"] = (finite.min(), finite.max()) if finite.size else (0, 0)
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{uuid.uuid4().hex}{suffix}")  # nibabel compresses by the suffix
-    try:
-        nib.save(version(stored, header.get_best_affine(), header), part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    image = version(stored, header.get_best_affine(), header)
+    with replacing(target) as file:
+        if suffix == ".nii":
+            image.to_stream(file)
+        else:  # as nibabel compresses: the same bytes whatever the name and the time
+            with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed:
+                image.to_stream(compressed)
 
 
 def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:

@@ -60,10 +60,10 @@ class Split:
             ValueError: if there is no such list, or it is empty.
         """
         if name not in _LISTS:
-            raise ValueError(f"a split has the lists {', '.join(_LISTS)}, got {name!r}.")
+            raise ValueError(f"`name` must be one of {', '.join(_LISTS)}, got {name!r}.")
         cases: list[Case] = getattr(self, name)
         if not cases:
-            raise ValueError(f"there must be at least one {name} patient, got 0: is `{name}_ratio` or its number 0?")
+            raise ValueError(f"there must be at least one {name} patient, got 0: {_LISTS[name]} decides.")
         return cases
 
     def __str__(self) -> str:
@@ -76,7 +76,12 @@ class Split:
         return f"{line}: {' '.join(map(str, patients))}" if named and patients else line
 
 
-_LISTS = ("labeled", "unlabeled", "validation", "test")
+_LISTS = {  # and the settings that may leave one empty
+    "labeled": "`labeled_ratio` or `labeled_patients`",
+    "unlabeled": "`labeled_ratio` or `labeled_patients`",
+    "validation": "`num_validation`",
+    "test": "`test_ratio` or `num_test`",
+}
 
 
 def split_cases(

@@ -1,23 +1,26 @@
-"""Grids from the command line: ``python -m monai_spct.experiments run`` and ``status``."""
+"""Grids from the command line: ``python -m monai_spct.experiments run``, ``status`` and ``report``."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from monai_spct.bundles import did_you_mean, flag
 from monai_spct.experiments import cell as on_disk
 from monai_spct.experiments.cell import state_of
-from monai_spct.experiments.grid import Grid, read_grid, shard
+from monai_spct.experiments.grid import shard
+from monai_spct.experiments.lines import refuse_tables
 from monai_spct.experiments.planning import Job, plan
 from monai_spct.experiments.refusals import GridError
+from monai_spct.experiments.results import finished_cells, record_study
 from monai_spct.experiments.runner import refuse_other_configurations, run_jobs
+from monai_spct.experiments.study import Study, read_study
 from monai_spct.experiments.table import count_states, format_states
 
-__all__ = ["run", "status"]
+__all__ = ["report", "run", "status"]
 
 
 def run(
@@ -33,7 +36,7 @@ def run(
     """Run the cells of a grid that are not done yet. Interrupted, it goes on when the same is run again.
 
     Args:
-        file: the grid, in YAML.
+        file: the grid, in YAML, or the name of one that comes with the package, such as acdc_dsc.
         more: is refused.
         folder: where the results go; each cell has its own folder there.
         data: where the data are: a folder, or for several datasets `acdc=data/acdc,prostate=data/prostate`.
@@ -42,14 +45,22 @@ def run(
         dry_run: print the commands, and run none.
         unknown: is refused.
     """
+    root = Path(str(folder)).absolute()
     try:
         _refuse_unknown(more, unknown, ["--folder", "--data", "--bundles", "--shard", "--dry_run"])
-        jobs = _part(_planned(file, data, bundles), shard)
+        study = read_study(str(file))
+        planned = _planned(study, data, bundles)
+        jobs = _part(planned, shard)
+        refuse_tables(study, [job.cell for job in planned])
+        refuse_other_configurations(jobs, root)
         if flag(dry_run):
-            refuse_other_configurations(jobs, Path(str(folder)).absolute())
-            sys.stdout.write("\n".join(_commands(jobs, Path(str(folder)).absolute())) + "\n")
+            sys.stdout.write("".join(f"{line}\n" for line in _commands(jobs, root)))
             return
-        outcomes = run_jobs(jobs, str(folder))
+        record_study(root, Path(str(file)).stem, study, [job.cell for job in planned])
+        if not planned:
+            sys.stdout.write("its figures need no runs: see `report`\n")
+            return
+        outcomes = run_jobs(jobs, root)
     except GridError as error:
         _refuse(error)
     except KeyboardInterrupt:
@@ -58,7 +69,7 @@ def run(
     sys.stdout.write(count_states(outcome.partition(":")[0] for outcome in outcomes.values()) + "\n")
     failed = [name for name, outcome in outcomes.items() if outcome.startswith("failed")]
     for name in failed:
-        sys.stderr.write(f"{name} {outcomes[name]}\n  the logs are in {Path(str(folder)).absolute() / name}\n")
+        sys.stderr.write(f"{name} {outcomes[name]}\n  the logs are in {root / name}\n")
     if failed:
         sys.exit(1)
 
@@ -74,7 +85,7 @@ def status(
     """Print how far each cell of a grid is.
 
     Args:
-        file: the grid, in YAML.
+        file: the grid, in YAML, or the name of one that comes with the package.
         more: is refused.
         folder: where the results go.
         bundles: the folder of your own bundles, if it is not the package's.
@@ -83,16 +94,41 @@ def status(
     """
     try:
         _refuse_unknown(more, unknown, ["--folder", "--bundles", "--shard"])
-        jobs = _part(_planned(file, None, bundles, quiet=True), shard)
+        jobs = _part(_planned(read_study(str(file)), None, bundles, quiet=True), shard)
         states = {job.name: state_of(job, Path(str(folder)) / job.name) for job in jobs}
     except GridError as error:
         _refuse(error)
     sys.stdout.write(format_states(states) + "\n")
 
 
-def _planned(file: str, data: str | None, bundles: str | None, *, quiet: bool = False) -> list[Job]:
-    grid = read_grid(str(file))
-    found = plan(grid, bundles=None if bundles is None else str(bundles), data=_folders(data, grid))
+def report(folder: str, *more: object, to: str | None = None, data: str | None = None, **unknown: object) -> None:
+    """Write tables, figures and a page on all grids that were run in a folder, done or not.
+
+    Args:
+        folder: where the results are.
+        more: is refused.
+        to: where the report goes; `report` in the folder by default.
+        data: where the data are, for pictures of predictions, if it is not where they were when the cells were run.
+        unknown: is refused.
+    """
+    # takes a second, which `run` and `status` need not wait for
+    from monai_spct.experiments.report import write_report
+
+    try:
+        _refuse_unknown(more, unknown, ["--to", "--data"], thing="folder")
+        # of the data, only cells that are done need any
+        datasets = [] if data is None else list(dict.fromkeys(cell.dataset for cell in finished_cells(str(folder))))
+        page = write_report(str(folder), to=None if to is None else str(to), data=_folders(data, datasets))
+    except GridError as error:
+        _refuse(error)
+    sys.stdout.write(f"{page}\n")
+
+
+def _planned(study: Study, data: str | None, bundles: str | None, *, quiet: bool = False) -> list[Job]:
+    if not study.grids:  # figures that need no runs
+        return []
+    datasets = list(dict.fromkeys(dataset for grid in study.grids for dataset in grid.datasets))
+    found = plan(study.grids, bundles=None if bundles is None else str(bundles), data=_folders(data, datasets))
     for note in [] if quiet else found.notes:
         sys.stdout.write(f"note: {note}\n")
     return found.jobs
@@ -101,7 +137,7 @@ def _planned(file: str, data: str | None, bundles: str | None, *, quiet: bool = 
 _part = shard  # `run` and `status` have an option of this name
 
 
-def _folders(data: object, grid: Grid) -> Mapping[str, str]:
+def _folders(data: object, datasets: Sequence[str]) -> Mapping[str, str]:
     """`acdc=data/acdc,...` as a mapping; a folder alone is that of the only dataset."""
     if data is None:
         return {}
@@ -110,10 +146,12 @@ def _folders(data: object, grid: Grid) -> Mapping[str, str]:
     pairs = [part.partition("=") for part in parts.split(",")]
     if all(sign for _, sign, _ in pairs):
         return {name.strip(): folder.strip() for name, _, folder in pairs}
-    if len(grid.datasets) > 1:
-        first, second, *_ = grid.datasets
+    if not datasets:
+        return {}
+    if len(datasets) > 1:
+        first, second, *_ = datasets
         raise GridError(f"`data` must name the datasets: {first}=...,{second}=..., got {data!r}.")
-    return {grid.datasets[0]: parts}
+    return {datasets[0]: parts}
 
 
 def _commands(jobs: list[Job], folder: Path) -> list[str]:
@@ -130,10 +168,12 @@ def _commands(jobs: list[Job], folder: Path) -> list[str]:
     return lines
 
 
-def _refuse_unknown(more: tuple[object, ...], unknown: Mapping[str, object], known: list[str]) -> None:
+def _refuse_unknown(
+    more: tuple[object, ...], unknown: Mapping[str, object], known: list[str], thing: str = "grid"
+) -> None:
     """For ``fire``, which runs a function first and finds out then that it was given too much."""
     if more:
-        raise GridError(f"one grid at a time: what is {' '.join(map(repr, more))}?")
+        raise GridError(f"one {thing} at a time: what is {' '.join(map(repr, more))}?")
     if unknown:
         raise GridError(
             " ".join(f"there is no option `--{name}`.{did_you_mean(f'--{name}', known)}" for name in unknown)
@@ -148,4 +188,4 @@ def _refuse(error: GridError) -> NoReturn:
 if __name__ == "__main__":
     import fire
 
-    fire.Fire({"run": run, "status": status})
+    fire.Fire({"report": report, "run": run, "status": status})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from monai.bundle import ConfigParser
 from monai_spct.experiments.planning import Job, Phase, differences
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import word_of
+from monai_spct.files import replacing
 
 __all__ = [
     "State",
@@ -277,18 +276,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         >>> read_json(path)
         {'seconds': 1.5}
     """
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            json.dump(content, file, indent=4)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    umask = os.umask(0)
-    os.umask(umask)
-    Path(file.name).chmod(0o666 & ~umask)  # temporary files are private, results are not
-    Path(file.name).replace(path)
+    with replacing(path, "w") as file:
+        json.dump(content, file, indent=4)
 
 
 def read_json(path: Path) -> dict[str, Any]:

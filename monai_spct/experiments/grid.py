@@ -1,4 +1,4 @@
-"""A grid of runs: read from a file, checked, and expanded into its cells."""
+"""A grid of runs: checked, and expanded into its cells."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from monai_spct.bundles import did_you_mean
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, check_value, name_of, same
 
-__all__ = ["DEFAULT", "Cell", "Grid", "expand", "idle_rules", "parse_grid", "read_grid", "shard"]
+__all__ = ["DEFAULT", "GRID_KEYS", "Cell", "Grid", "expand", "idle_rules", "matches", "parse_grid", "shard"]
 
 DEFAULT = "default"  # the method or network that a bundle has without an overlay
 
 _NAMES = ("datasets", "methods", "networks", "overlays")
-_KEYS = (*_NAMES, "axes", "settings", "exclude")
+GRID_KEYS = (*_NAMES, "axes", "settings", "exclude")
 
 
 @dataclass(frozen=True)
@@ -89,34 +86,6 @@ class Cell:
         return {"datasets": self.dataset, "methods": self.method, "networks": self.network, **self.axes}
 
 
-def read_grid(file: str | Path) -> Grid:
-    r"""The grid that a YAML file describes.
-
-    Raises:
-        GridError: when there is no such file, or it is not a grid; the message names the key and the nearest right one.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from monai_spct.experiments import read_grid
-        >>> file = Path(tempfile.mkdtemp()) / "grid.yaml"
-        >>> _ = file.write_text("datasets: [acdc]\nmethods: [labeled_only]\naxes: {seed: [0, 1]}")
-        >>> read_grid(file).axes
-        {'seed': (0, 1)}
-    """
-    path = Path(file)
-    if not path.is_file():
-        raise GridError(f"there is no grid at {path.absolute()}.")
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # as safe as its parent
-    except yaml.YAMLError as error:
-        raise GridError(f"{path} is not YAML: {error}") from error
-    try:
-        return parse_grid(content)
-    except GridError as error:
-        raise GridError(f"{path}: {error}") from None
-
-
 def parse_grid(content: object) -> Grid:
     """A grid from what a YAML file holds, checked as far as it can be without the bundles.
 
@@ -131,9 +100,9 @@ def parse_grid(content: object) -> Grid:
         monai_spct.experiments.refusals.GridError: `axes.seed` must be a list, got 0.
     """
     if not isinstance(content, dict):
-        raise GridError(f"a grid must be a mapping with the keys {', '.join(_KEYS)}, got {content!r}.")
-    if unknown := [key for key in content if key not in _KEYS]:
-        raise GridError(" ".join(f"a grid has no key `{key}`.{did_you_mean(key, _KEYS)}" for key in unknown))
+        raise GridError(f"a grid must be a mapping with the keys {', '.join(GRID_KEYS)}, got {content!r}.")
+    if unknown := [key for key in content if key not in GRID_KEYS]:
+        raise GridError(" ".join(f"a grid has no key `{key}`.{did_you_mean(key, GRID_KEYS)}" for key in unknown))
     if content.get("datasets") is None:
         raise GridError("a grid needs `datasets`: a list of bundles, for example [acdc].")
     names = {key: _names(key, content[key]) for key in _NAMES if content.get(key) is not None}
@@ -156,7 +125,7 @@ def expand(grid: Grid) -> list[Cell]:
         >>> [cell.name for cell in expand(grid)]
         ['acdc/a/default/seed=0', 'acdc/b/default/seed=0', 'acdc/b/default/seed=1']
     """
-    return [cell for cell in _product(grid) if not any(_matches(cell, rule) for rule in grid.exclude)]
+    return [cell for cell in _product(grid) if not any(matches(cell.places, rule) for rule in grid.exclude)]
 
 
 def idle_rules(grid: Grid) -> list[Mapping[str, Value]]:
@@ -168,7 +137,7 @@ def idle_rules(grid: Grid) -> list[Mapping[str, Value]]:
         [{'seed': 2}]
     """
     cells = _product(grid)
-    return [rule for rule in grid.exclude if not any(_matches(cell, rule) for cell in cells)]
+    return [rule for rule in grid.exclude if not any(matches(cell.places, rule) for cell in cells)]
 
 
 def shard(items: Sequence[Any], part: str | None) -> list[Any]:
@@ -193,21 +162,27 @@ def shard(items: Sequence[Any], part: str | None) -> list[Any]:
     return list(items[first - 1 :: step])
 
 
+def matches(places: Mapping[str, Value], rule: Mapping[str, Value]) -> bool:
+    """Whether a cell, by its places in the grid, has all values of a rule; of a list in it, any one.
+
+    Example:
+        >>> from monai_spct.experiments.grid import matches
+        >>> matches({"methods": "dan", "seed": 1}, {"seed": [0, 1]}), matches({"methods": "dan"}, {"seed": 1})
+        (True, False)
+    """
+    return all(
+        key in places
+        and (same(places[key], wanted) or (isinstance(wanted, list) and any(same(places[key], one) for one in wanted)))
+        for key, wanted in rule.items()
+    )
+
+
 def _product(grid: Grid) -> list[Cell]:
     return [
         Cell(dataset, method, network, grid.overlays, dict(zip(grid.axes, values, strict=True)), grid.settings)
         for dataset, method, network in itertools.product(grid.datasets, grid.methods, grid.networks)
         for values in itertools.product(*grid.axes.values())
     ]
-
-
-def _matches(cell: Cell, rule: Mapping[str, Value]) -> bool:
-    """Whether a cell has all values of a rule; of a list in it, any one."""
-    return all(
-        same(cell.places[key], wanted)
-        or (isinstance(wanted, list) and any(same(cell.places[key], value) for value in wanted))
-        for key, wanted in rule.items()
-    )
 
 
 def _mapping(name: str, content: object) -> list[tuple[object, Any]]:
@@ -261,19 +236,3 @@ def _rules(content: object, axes: Mapping[str, object]) -> tuple[dict[str, Value
             )
         rules.append({key: check_value(f"`{key}` in `exclude`", value) for key, value in keys.items()})
     return tuple(rules)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without its two traps: ``1e-3`` is a number, and a key that is there twice is refused."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"`{key}` is there twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)

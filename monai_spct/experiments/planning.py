@@ -117,15 +117,17 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
 
-def plan(grid: Grid, *, bundles: str | Path | None = None, data: Mapping[str, str | Path] | None = None) -> Plan:
-    """Everything that a grid's cells need, or the reason why they cannot be run.
+def plan(
+    grids: Grid | Sequence[Grid], *, bundles: str | Path | None = None, data: Mapping[str, str | Path] | None = None
+) -> Plan:
+    """Everything that the cells of one or more grids need, or the reason why they cannot be run.
 
     A value of an axis or of the settings does not change what makes a method: where the method's overlay sets a key to
     another value than the bundle, or to null, the cells of this method have the overlay's value, and are one cell if
     they differ in nothing else. So full supervision is the same for all labeled ratios, and is run once.
 
     Args:
-        grid: what is to be run.
+        grids: what is to be run. Grids may have cells in common; these are run once.
         bundles: the folder of the bundles; that of the package by default.
         data: for each dataset, the folder that holds it; by default the ``dataset_dir`` of its bundle.
 
@@ -145,22 +147,25 @@ def plan(grid: Grid, *, bundles: str | Path | None = None, data: Mapping[str, st
 Did you mean `max_epochs`?
     """
     root = bundles_folder() if bundles is None else Path(bundles).absolute()
+    grids = (grids,) if isinstance(grids, Grid) else grids
+    datasets = {dataset for grid in grids for dataset in grid.datasets}
     for dataset in data or {}:
-        if dataset not in grid.datasets:
-            raise GridError(f"`{dataset}` in `data` is no dataset of this grid.{did_you_mean(dataset, grid.datasets)}")
+        if dataset not in datasets:
+            raise GridError(f"`{dataset}` in `data` is no dataset of this grid.{did_you_mean(dataset, datasets)}")
     _merged.cache_clear()  # files may have been edited since the last plan
     jobs: dict[str, Job] = {}
     notes: dict[str, None] = {}
-    for cell in expand(grid):
-        job, kept = _job(cell, root, (data or {}).get(cell.dataset))
-        notes.update(dict.fromkeys(kept))
-        jobs.setdefault(job.name, job)
-    if not jobs:
-        raise GridError("no cell is left: `exclude` leaves all of them out.")
+    for grid in grids:
+        cells = expand(grid)
+        if not cells:
+            raise GridError("no cell is left: `exclude` leaves all of them out.")
+        for cell in cells:
+            job, kept = _job(cell, root, (data or {}).get(cell.dataset))
+            notes.update(dict.fromkeys(kept))
+            _refuse_two_of_one_name(jobs.setdefault(job.name, job), job)
+        notes.update(dict.fromkeys(f"no cell matches {dict(rule)} in exclude" for rule in idle_rules(grid)))
     _refuse_alike(list(jobs.values()))
-    return Plan(
-        list(jobs.values()), [*notes, *(f"no cell matches {dict(rule)} in exclude" for rule in idle_rules(grid))]
-    )
+    return Plan(list(jobs.values()), list(notes))
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -336,6 +341,12 @@ def _without_places(content: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(kept.get("dataset_dir"), str):  # data may lie elsewhere tomorrow; a component makes the data
         del kept["dataset_dir"]
     return kept
+
+
+def _refuse_two_of_one_name(first: Job, second: Job) -> None:
+    """Two grids may say the same cell, with the same settings."""
+    if changed := differences(first.configuration, second.configuration):
+        raise GridError(f"two grids have a cell {first.name}, but its {'; '.join(changed[:3])} in the second one.")
 
 
 def _refuse_alike(jobs: Sequence[Job]) -> None:

@@ -56,7 +56,9 @@ class SaveCheckpoints:
         kept_epochs: the epochs, counted from 1, whose weights are to stay.
 
     Raises:
-        ValueError: when the run starts, if ``last.pt`` holds other objects than these, or is of a run that is finished.
+        ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1; when the run starts, if it has
+            fewer epochs than one of these, or if ``last.pt`` holds other objects than these, or is of a run that is
+            finished.
 
     Example:
         >>> import tempfile, torch
@@ -86,10 +88,13 @@ class SaveCheckpoints:
         self.predictor = predictor
         self.objects = {name: item for name, item in objects.items() if item is not None}
         self.resume = resume
+        if not isinstance(kept_epochs, Collection) or not all(type(n) is int and n >= 1 for n in kept_epochs):
+            raise ValueError(f"`kept_epochs` must be a list of whole numbers of at least 1, got {kept_epochs!r}.")
         self.kept_epochs = kept_epochs
 
     def attach(self, engine: Engine) -> None:
         """Save after each epoch of ``engine``; load when it starts, if asked to."""
+        engine.add_event_handler(Events.STARTED, self._check_kept_epochs)
         if self.resume:
             engine.add_event_handler(Events.STARTED, self.load)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self)
@@ -105,10 +110,11 @@ class SaveCheckpoints:
             "rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
-        save_atomically({**state, "run": run}, self.folder / "last.pt")
         weights = self.predictor.state_dict()
+        # first: a run that is killed after `last.pt` does not come back to this epoch
         if engine.state.epoch in self.kept_epochs:
             save_atomically(weights, self.folder / f"epoch_{engine.state.epoch:03d}.pt")
+        save_atomically({**state, "run": run}, self.folder / "last.pt")
         save_atomically(weights, self.folder / "model.pt")
 
     def load(self, engine: Engine) -> None:
@@ -141,6 +147,11 @@ class SaveCheckpoints:
             torch.cuda.set_rng_state_all(run["cuda_rng"])
         engine.state.epoch, engine.state.iteration = run["epoch"], run["epoch"] * run["epoch_length"]
         logger.info("resuming after epoch %d of %d from %s.", run["epoch"], engine.state.max_epochs, path)
+
+    def _check_kept_epochs(self, engine: Engine) -> None:
+        last = engine.state.max_epochs
+        if beyond := [epoch for epoch in self.kept_epochs if last is not None and epoch > last]:
+            raise ValueError(f"`kept_epochs` must be at most `max_epochs`, which is {last}, got {beyond}.")
 
 
 class SaveBest:

@@ -47,7 +47,6 @@ class SaveHistory:
     def __init__(self, path: str | os.PathLike[str], *, optimizer: torch.optim.Optimizer | None = None) -> None:
         self.path = Path(path)
         self.optimizer = optimizer
-        self._rows: list[dict[str, float]] | None = None
         self._sums: dict[str, Tensor | float] = {}
         self._counts: dict[str, int] = {}
         self._start = 0.0
@@ -60,10 +59,7 @@ class SaveHistory:
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._write)
 
-    def _begin(self, engine: Engine) -> None:
-        if self._rows is None:
-            before = read_history(self.path) if engine.state.epoch > 1 and self.path.is_file() else []
-            self._rows = [row for row in before if row["epoch"] < engine.state.epoch]
+    def _begin(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
         self._sums, self._counts = defaultdict(float), defaultdict(int)
         self._start = time.perf_counter()
 
@@ -81,7 +77,9 @@ class SaveHistory:
         row = {"epoch": float(engine.state.epoch), "seconds": round(seconds, 6)}
         if self.optimizer is not None:
             row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
-        rows = self._rows = [*(self._rows or []), {**row, **means}]
+        # from the file: it may be of a run before this one, and ahead of the checkpoint that this one goes on from
+        before = read_history(self.path) if engine.state.epoch > 1 and self.path.is_file() else []
+        rows = [*(old for old in before if old["epoch"] < engine.state.epoch), {**row, **means}]
         names = list(dict.fromkeys(name for row in rows for name in row))
         with replacing(self.path, "w") as file:
             writer = csv.DictWriter(file, names, restval="", lineterminator="\n")

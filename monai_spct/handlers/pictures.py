@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,26 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from monai.data.meta_tensor import MetaTensor
 from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 
+from monai_spct.files import replacing
+from monai_spct.handlers.drawing import (
+    PRED_WIDTH,
+    TRUTH_COLOR,
+    TRUTH_WIDTH,
+    contour_key,
+    draw_contours,
+    draw_plane,
+    gray_limits,
+    structure_colors,
+    surroundings,
+)
 from monai_spct.metrics.volume import case_name, score_volume
 
 __all__ = ["SavePictures", "contour_picture"]
-
-# of Okabe and Ito's colors, which color-blind people tell apart, those that stand out from gray
-_COLORS = ("#56B4E9", "#E69F00", "#CC79A7", "#F0E442", "#009E73", "#D55E00", "#0072B2")
-_TRUTH_COLOR = "#FFFFFF"
-_PRED_WIDTH, _TRUTH_WIDTH = 2.0, 0.7  # where both agree, the white line runs within the colored one
 
 
 def contour_picture(
@@ -80,30 +85,20 @@ def contour_picture(
     if volume.ndim != 3:
         raise ValueError(f"`image` must have three axes, got shape {volume.shape}.")
     sizes = (1.0, 1.0, 1.0) if spacing is None else tuple(float(size) for size in spacing)
-    colors = {index: _COLORS[n % len(_COLORS)] for n, index in enumerate(structures)}
+    colors = structure_colors(structures)
 
     seen = np.isin(predicted, list(structures)) | np.isin(0 if true is None else true, list(structures))
     shown = _chosen(slices, seen)
-    window = _window(seen, sizes, margin)
-    low, high = np.percentile(volume[window], (0.5, 99.5))
+    window = surroundings(np.any(seen, axis=2), sizes, margin=margin)
+    low, high = gray_limits(volume[window])
 
     figure, panels = _panels(len(shown), [(s.stop - s.start) * size for s, size in zip(window, sizes, strict=False)])
     for axes, index in zip(panels, shown, strict=True):
-        left, right, top, bottom = window[0].start, window[0].stop, window[1].start, window[1].stop
-        axes.imshow(
-            volume[..., index].T,
-            cmap="gray",
-            vmin=low,
-            vmax=max(high, np.nextafter(low, np.inf)),
-            aspect=sizes[1] / sizes[0],
-            interpolation="bilinear",
-        )
-        for label, color in colors.items():
-            _outline(axes, predicted[..., index] == label, color=color, width=_PRED_WIDTH)
+        gray = {"cmap": "gray", "vmin": low, "vmax": high, "interpolation": "bilinear"}
+        draw_plane(axes, volume[..., index], window=window, spacing=sizes, **gray)
+        draw_contours(axes, predicted[..., index], colors, width=PRED_WIDTH)
         if true is not None:
-            for label in colors:
-                _outline(axes, true[..., index] == label, color=_TRUTH_COLOR, width=_TRUTH_WIDTH)
-        axes.set(xlim=(left - 0.5, right - 0.5), ylim=(bottom - 0.5, top - 0.5))
+            draw_contours(axes, true[..., index], dict.fromkeys(colors, TRUTH_COLOR), width=TRUTH_WIDTH)
         axes.text(
             0.03,
             0.97,
@@ -114,14 +109,10 @@ def contour_picture(
             transform=axes.transAxes,
             path_effects=[withStroke(linewidth=1.5, foreground="black")],
         )
-        axes.set_axis_off()
 
-    lines = [
-        Line2D([], [], color=colors[index], linewidth=_PRED_WIDTH, label=name) for index, name in structures.items()
-    ]
+    lines = contour_key(structures, truth=true is not None)
     heading, key = title or "", "prediction"
     if true is not None:
-        lines.append(Line2D([], [], color=_TRUTH_COLOR, linewidth=_TRUTH_WIDTH, label="truth"))
         key = "prediction in color, truth in white"
         scores = score_volume(predicted, true, structures=structures, spacing=sizes)
         heading += "\nDSC  " + "   ".join(f"{score.structure} {score.dsc:.2f}" for score in scores)
@@ -228,13 +219,8 @@ class SavePictures:
             slices=self.slices,
             spacing=image.pixdim.tolist() if isinstance(image, MetaTensor) else None,
         )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / f".{uuid.uuid4().hex}"
-        try:
-            figure.savefig(part, format="png")
-            part.replace(self.folder / f"{name}.png")
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(self.folder / f"{name}.png") as picture:
+            figure.savefig(picture, format="png")
 
 
 def _chosen(slices: int | Sequence[int] | None, seen: NDArray[np.bool_]) -> list[int]:
@@ -253,19 +239,6 @@ def _chosen(slices: int | Sequence[int] | None, seen: NDArray[np.bool_]) -> list
     return [int(index) for index in candidates[places.round().astype(int)]]
 
 
-def _window(seen: NDArray[np.bool_], sizes: Sequence[float], margin: float) -> tuple[slice, slice]:
-    plane = np.any(seen, axis=2)
-    window = []
-    for axis in (0, 1):
-        inside = np.flatnonzero(np.any(plane, axis=1 - axis))
-        if not inside.size or math.isinf(margin):
-            window.append(slice(0, plane.shape[axis]))
-            continue
-        border = round(margin / sizes[axis])
-        window.append(slice(max(0, inside[0] - border), min(plane.shape[axis], inside[-1] + 1 + border)))
-    return window[0], window[1]
-
-
 def _panels(count: int, millimeters: Sequence[float]) -> tuple[Figure, list[Axes]]:
     columns = count if count <= 4 else min(6, math.ceil(count / 2))
     rows = math.ceil(count / columns)
@@ -275,10 +248,3 @@ def _panels(count: int, millimeters: Sequence[float]) -> tuple[Figure, list[Axes
     figure = Figure((max(columns * width, 4.0), rows * height + 0.9), dpi=150, facecolor="black", layout=layout)
     FigureCanvasAgg(figure)
     return figure, [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
-
-
-def _outline(axes: Axes, mask: NDArray[np.bool_], *, color: str, width: float) -> None:
-    if mask.any():
-        framed = np.pad(mask, 1).T.astype(float)  # closes the line of a structure at the border of the image
-        columns, rows = (np.arange(-1, size + 1) for size in mask.shape)
-        axes.contour(columns, rows, framed, [0.5], colors=color, linewidths=width)

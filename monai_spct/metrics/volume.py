@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
@@ -24,6 +23,8 @@ from monai.handlers.utils import from_engine
 from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
+
+from monai_spct.files import replacing
 
 __all__ = ["StructureScore", "VolumeScores", "case_name", "format_table", "score_volume", "summarize", "write_scores"]
 
@@ -276,9 +277,9 @@ def write_scores(rows: Iterable[StructureScore], folder: str | os.PathLike[str])
     writer.writerow([field.name for field in fields(StructureScore)])
     writer.writerows(astuple(row) for row in scores)
 
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    _replace_text(Path(folder) / "scores.csv", table.getvalue())
-    _replace_text(Path(folder) / "summary.json", summary)
+    for name, text in (("scores.csv", table.getvalue()), ("summary.json", summary)):
+        with replacing(Path(folder) / name, "w") as file:
+            file.write(text)
 
 
 def format_table(summary: Mapping[str, Mapping[str, float]]) -> str:
@@ -372,12 +373,3 @@ def _statistics(volumes: Sequence[Sequence[StructureScore]]) -> dict[str, float]
     statistics["n_volumes"] = len(volumes)
     statistics["n_missed"] = sum(row.missed for rows in volumes for row in rows)
     return statistics
-
-
-def _replace_text(path: Path, text: str) -> None:
-    part = path.with_name(f".{uuid.uuid4().hex}")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import monai_spct
 from monai_spct.bundles import bundles_folder, copy
 from monai_spct.data import HeaderSpacingReader, acdc_cases, split_cases, write_acdc_phantom
+from monai_spct.handlers import read_history
 from monai_spct.metrics import case_name
 from tests.bundles.states import same
 
@@ -160,7 +161,8 @@ def runs(data, tmp_path_factory) -> Runs:
     handlers = json.loads(TRAIN.read_text())["train"]["handlers"]
     log = next(n for n, handler in enumerate(handlers) if "TensorBoardStatsHandler" in str(handler))
     where = options(output_dir=output)
-    settings = options(**LITTLE, num_validation=1, val_interval=1, **{f"train#handlers#{log}#iteration_log": 1})
+    settings = options(**LITTLE, num_validation=1, val_interval=1, kept_epochs=[1])
+    settings += options(**{f"train#handlers#{log}#iteration_log": 1})
     relative = f"{BUNDLES.name}/acdc/configs/train.json"
     with ThreadPoolExecutor(2) as pool:  # each from another place
         train = pool.submit(
@@ -190,7 +192,7 @@ def test_each_config_runs_to_its_end_from_its_own_place(runs, name):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["model.pt", "best.pt"])
+@pytest.mark.parametrize("name", ["model.pt", "best.pt", "epoch_001.pt"])
 def test_the_weights_that_predict_are_a_bare_state_dict(runs, name):
     state = torch.load(runs.output / "models" / name, weights_only=True)
     assert {key.split(".")[0] for key in state} == {"networks"}
@@ -216,7 +218,8 @@ def test_the_views_differ_in_the_file(runs):
 def test_no_file_is_left_half_written(runs):
     hidden = [path.name for path in runs.output.rglob(".*")]
     assert hidden == []
-    assert sorted(path.name for path in (runs.output / "models").iterdir()) == ["best.pt", "last.pt", "model.pt"]
+    models = sorted(path.name for path in (runs.output / "models").iterdir())
+    assert models == ["best.pt", "epoch_001.pt", "last.pt", "model.pt"]
 
 
 def test_losses_pace_and_agreement_are_on_record(runs):
@@ -237,6 +240,14 @@ def test_losses_pace_and_agreement_are_on_record(runs):
     assert "mean_dsc" in tags
     assert [point.step for point in events.Scalars("mean_dsc")] == [1, 2]
     assert all(0 <= point.value <= 1 for point in events.Scalars("mean_dsc"))
+
+    history = read_history(runs.output / "eval" / "history.csv")
+    assert [row["epoch"] for row in history] == [1, 2]
+    for name in (*LOSSES, *NOTES):
+        first, second, third, fourth = (point.value for point in events.Scalars(name))
+        assert [row[name] for row in history] == pytest.approx([(first + second) / 2, (third + fourth) / 2], rel=1e-5)
+    assert all(0 < row["seconds"] < 60 for row in history)
+    assert history[0]["learning_rate"] > history[1]["learning_rate"] >= 0
 
 
 def test_patients_and_cases_are_printed(runs):
@@ -282,6 +293,25 @@ def test_the_summary_is_valid_json_and_on_the_screen(runs):
         assert row["n_volumes"] == 2
         assert f"| {name} | {row['dsc_mean']:.3f} ± {row['dsc_std']:.3f} |" in runs.evaluate.stdout
     assert f"scores are in {runs.output / 'eval'}" in runs.evaluate.stdout
+
+
+def test_the_time_of_a_slice_is_on_record(runs):
+    record = json.loads((runs.output / "eval" / "inference_time.json").read_text())
+    assert 0 < record.pop("seconds_per_slice") < 10
+    assert list(record) == ["volumes", "device"]
+    assert record["volumes"] == 2
+    assert record["device"]
+
+
+def test_validation_patients_are_scored_when_they_are_asked_for(tmp_path, data, runs):
+    settings = {"scored": "validation", "num_validation": 2, "inferer": NOTHING_FOUND, "max_pictures": 0}
+    workflow(EVALUATE, **options_of(runs, data, tmp_path), **settings).run()
+    with (tmp_path / "eval" / "scores.csv").open() as file:
+        scored = {row["case"] for row in csv.DictReader(file)}
+    split = split_cases(acdc_cases(data), num_validation=2)
+    assert scored == {case["case"] for case in split.validation}
+    assert len(scored) == 4
+    assert json.loads((tmp_path / "eval" / "inference_time.json").read_text())["volumes"] == 4
 
 
 @pytest.mark.parametrize("folder", ["eval", "predictions"])
@@ -693,6 +723,8 @@ def test_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data):
         whole, broken = (torch.load(tmp_path / run / "models" / name, weights_only=True) for run in ("whole", "broken"))
         differing = [key for key in whole.keys() | broken.keys() if not same(whole.get(key), broken.get(key))]
         assert differing == [], name
+    whole, broken = (read_history(tmp_path / run / "eval" / "history.csv") for run in ("whole", "broken"))
+    assert [{**row, "seconds": 0} for row in broken] == [{**row, "seconds": 0} for row in whole]
 
 
 def test_a_run_that_is_finished_says_so(tmp_path, data, runs):

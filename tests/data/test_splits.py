@@ -184,6 +184,28 @@ def test_a_split_does_not_change():
         split.test = []
 
 
+def test_a_list_that_is_required_is_given():
+    split = split_cases(acdc_like(8), labeled_patients=2, num_validation=2)
+    for name in LISTS:
+        assert split.require(name) == getattr(split, name) != []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("validation", r"there must be at least one validation patient, got 0: `num_validation` decides\."),
+        ("test", r"there must be at least one test patient, got 0: `test_ratio` or `num_test` decides\."),
+        ("unlabeled", r"at least one unlabeled patient, got 0: `labeled_ratio` or `labeled_patients` decides\."),
+        ("train", r"`name` must be one of labeled, unlabeled, validation, test, got 'train'\."),
+        ("key", r"`name` must be one of labeled, unlabeled, validation, test, got 'key'\."),
+    ],
+    ids=lambda value: value.split()[0],
+)
+def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        split_cases(acdc_like(8), labeled_ratio=1, test_ratio=0).require(name)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -210,21 +210,6 @@ def test_the_error_is_what_a_log_ends_with(text, status, error):
     assert on_disk.last_error(text, status) == error
 
 
-# Files
-
-
-def test_a_file_is_whole_or_the_one_before(tmp_path):
-    path = tmp_path / "done.json"
-    on_disk.write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        on_disk.write_json(path, {"a": object()})
-    assert on_disk.read_json(path) == {"a": 1}
-    assert [item.name for item in tmp_path.iterdir()] == ["done.json"]
-    umask = os.umask(0)
-    os.umask(umask)
-    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
-
-
 # Results
 
 

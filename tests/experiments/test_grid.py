@@ -10,7 +10,7 @@ from fire.parser import DefaultParseValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_spct.experiments import Cell, Grid, GridError, expand, parse_grid, read_grid, shard
+from monai_spct.experiments import Cell, Grid, GridError, expand, parse_grid, read_study, shard
 from monai_spct.experiments.grid import idle_rules
 from monai_spct.experiments.values import name_of, same, word_of
 
@@ -33,7 +33,8 @@ VALUES = SCALARS | st.lists(SCALARS)
 def read(tmp_path, text: str) -> Grid:
     path = tmp_path / "grid.yaml"
     path.write_text(text, encoding="utf-8")
-    return read_grid(path)
+    [grid] = read_study(path).grids
+    return grid
 
 
 # Reading
@@ -132,7 +133,7 @@ def test_a_file_that_holds_none_is_refused_by_its_name(tmp_path, text, message):
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(GridError, match=f"there is no grid at {re.escape(str(tmp_path / 'a.yaml'))}"):
-        read_grid(tmp_path / "a.yaml")
+        read_study(tmp_path / "a.yaml")
 
 
 # Expanding

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from monai_spct.bundles import bundles_folder, copy
-from monai_spct.experiments import Grid, GridError, expand, parse_grid, plan
+from monai_spct.experiments import Grid, GridError, expand, parse_grid, parse_study, plan
+from monai_spct.experiments.lines import refuse_tables
 from monai_spct.experiments.planning import differences
 from tests.experiments.tiny_bundle import write
 
@@ -322,12 +323,15 @@ def test_a_file_that_a_config_reads_belongs_to_it(bundles):
     assert differences(before.configuration, after.configuration) == ["`learning_rate` was 0.5, is 0.25"]
 
 
-def test_the_guide_shows_grids_that_can_be_planned():
-    page = Path(__file__).parents[2] / "docs" / "how-to" / "run_a_grid.md"
+@pytest.mark.parametrize("name", ["run_a_grid.md", "report.md"])
+def test_the_guides_show_studies_that_can_be_planned_and_shown(name):
+    page = Path(__file__).parents[2] / "docs" / "how-to" / name
     if not page.is_file():
         pytest.skip("pages come with a checkout")
-    grids = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert grids
-    for text in grids:
-        grid = parse_grid(yaml.safe_load(text))
-        assert len(plan(grid).jobs) <= len(expand(grid))
+    studies = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert studies
+    for text in studies:
+        study = parse_study(yaml.safe_load(text))
+        jobs = plan(study.grids).jobs
+        assert 0 < len(jobs) <= sum(len(expand(grid)) for grid in study.grids)
+        refuse_tables(study, [job.cell for job in jobs])

@@ -1,6 +1,5 @@
 import logging
 import os
-import stat
 
 import pytest
 import torch
@@ -27,30 +26,10 @@ def small_enet() -> ENet:
     return ENet(features=4, dropout=(0.1, 0.2))
 
 
-# The files
+# A file, which torch writes by itself: all else is tested with `replacing`
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path):
-    path = tmp_path / "new folder" / "model.pt"
-    for value in (1.0, 2.0):
-        save_atomically({"weight": torch.full((3,), value), "epoch": 7}, path)
-        loaded = torch.load(path, weights_only=True)
-        assert torch.equal(loaded["weight"], torch.full((3,), value))
-        assert loaded["epoch"] == 7
-    assert os.listdir(path.parent) == ["model.pt"]  # noqa: PTH208 - hidden files too
-
-
-def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "model.pt"
-    save_atomically({"weight": torch.ones(3)}, path)
-    before = path.read_bytes()
-    with pytest.raises(Exception, match="lambda"):
-        save_atomically({"weight": torch.zeros(3), "schedule": lambda progress: progress}, path)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["model.pt"]  # noqa: PTH208
-
-
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_full_disk_leaves_the_old_weights_and_nothing_else(tmp_path):
     resource = pytest.importorskip("resource")
     path = tmp_path / "model.pt"
     save_atomically({"weight": torch.ones(3)}, path)
@@ -64,16 +43,6 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["model.pt"]  # noqa: PTH208
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002], ids=oct)
-def test_others_may_read_a_file_as_the_umask_says(tmp_path, umask):
-    before = os.umask(umask)
-    try:
-        save_atomically({}, tmp_path / "model.pt")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "model.pt").stat().st_mode) == 0o666 & ~umask
 
 
 # A whole run
@@ -209,13 +178,14 @@ def test_the_model_file_is_the_predictor_alone(tmp_path):
 # Where to go on from
 
 
-def plain_run(folder, module: nn.Module, *, max_epochs: int, resume: bool, objects=None) -> Engine:
+def plain_run(folder, module: nn.Module, *, max_epochs: int, resume: bool, objects=None, kept_epochs=()) -> Engine:
     def update(engine, batch):  # noqa: ARG001
         with torch.no_grad():
             module.weight += 1
 
     trainer = Engine(update)
-    SaveCheckpoints(folder, module, {"module": module} if objects is None else objects, resume=resume).attach(trainer)
+    objects = {"module": module} if objects is None else objects
+    SaveCheckpoints(folder, module, objects, resume=resume, kept_epochs=kept_epochs).attach(trainer)
     trainer.run([0, 0], max_epochs=max_epochs)
     return trainer
 
@@ -288,6 +258,56 @@ def test_objects_that_a_method_does_not_have_are_left_out(tmp_path):
     module = one_weight()
     plain_run(tmp_path, module, max_epochs=1, resume=False, objects={"module": module, "teachers": None})
     assert sorted(torch.load(tmp_path / "last.pt", weights_only=True)) == ["module", "run"]
+
+
+# Epochs to look back at
+
+
+def weights_in(folder) -> dict[str, float]:
+    return {
+        path.name: torch.load(path, weights_only=True)["weight"].item()
+        for path in sorted(folder.iterdir())
+        if path.name != "last.pt"
+    }
+
+
+def test_weights_of_chosen_epochs_stay(tmp_path):
+    plain_run(tmp_path, one_weight(), max_epochs=4, resume=False, kept_epochs=[3, 1])
+    assert weights_in(tmp_path) == {"epoch_001.pt": 2.0, "epoch_003.pt": 6.0, "model.pt": 8.0}
+
+
+@pytest.mark.parametrize("write", range(6))  # two in the first epoch, three in the second, one in the last
+def test_weights_of_a_chosen_epoch_are_there_wherever_the_run_broke_off(tmp_path, monkeypatch, write):
+    written = []
+
+    def save(state, path):
+        if len(written) == write:
+            raise KeyError("the machine is gone")
+        written.append(path)
+        save_atomically(state, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("monai_spct.handlers.checkpoints.save_atomically", save)
+        with pytest.raises(KeyError):
+            plain_run(tmp_path, one_weight(), max_epochs=3, resume=False, kept_epochs=[2])
+    plain_run(tmp_path, one_weight(), max_epochs=3, resume=True, kept_epochs=[2])
+    assert weights_in(tmp_path) == {"epoch_002.pt": 4.0, "model.pt": 6.0}
+
+
+@pytest.mark.parametrize("kept", [[0], [1, -1], [1.5], [2.0], [True], ["1"], 20, "20", None], ids=repr)
+def test_epochs_that_cannot_be_are_refused(tmp_path, kept):
+    with pytest.raises(ValueError, match="`kept_epochs` must be a list of whole numbers of at least 1, got") as error:
+        SaveCheckpoints(tmp_path, one_weight(), {}, kept_epochs=kept)
+    assert str(error.value).endswith(f"got {kept!r}.")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_epochs_that_a_run_does_not_have_are_refused_when_it_starts(tmp_path, resume):
+    module = one_weight()
+    with pytest.raises(ValueError, match=r"`kept_epochs` must be at most `max_epochs`, which is 2, got \[3, 200\]\."):
+        plain_run(tmp_path, module, max_epochs=2, resume=resume, kept_epochs=[2, 3, 200])
+    assert module.weight.item() == 0.0
+    assert list(tmp_path.iterdir()) == []
 
 
 # The best

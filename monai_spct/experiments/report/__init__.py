@@ -1,0 +1,17 @@
+"""Reports on grids of runs: tables, figures, and a page with all of them."""
+
+from monai_spct.experiments.report.drawing import draw
+from monai_spct.experiments.report.formats import as_csv, as_latex, as_markdown, texts
+from monai_spct.experiments.report.tables import ScoreTable, tabulate
+from monai_spct.experiments.report.writing import write_report
+
+__all__ = [
+    "ScoreTable",
+    "as_csv",
+    "as_latex",
+    "as_markdown",
+    "draw",
+    "tabulate",
+    "texts",
+    "write_report",
+]

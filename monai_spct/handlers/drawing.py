@@ -1,0 +1,166 @@
+"""How a slice is drawn: its colors, the part of the plane that is shown, contours and their key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+
+__all__ = [
+    "PRED_WIDTH",
+    "TRUTH_COLOR",
+    "TRUTH_WIDTH",
+    "contour_key",
+    "draw_contours",
+    "draw_plane",
+    "gray_limits",
+    "structure_colors",
+    "surroundings",
+]
+
+# of Okabe and Ito's colors, which color-blind people tell apart, those that stand out from gray
+_COLORS = ("#56B4E9", "#E69F00", "#CC79A7", "#F0E442", "#009E73", "#D55E00", "#0072B2")
+TRUTH_COLOR = "#FFFFFF"
+PRED_WIDTH, TRUTH_WIDTH = 2.0, 0.7  # points; where both agree, the white line runs within the colored one
+
+
+def structure_colors(structures: Mapping[int, str]) -> dict[int, str]:
+    """The color of each structure, by class index.
+
+    Example:
+        >>> from monai_spct.handlers.drawing import structure_colors
+        >>> structure_colors({1: "RV", 3: "LV"})
+        {1: '#56B4E9', 3: '#E69F00'}
+    """
+    return {index: _COLORS[n % len(_COLORS)] for n, index in enumerate(structures)}
+
+
+def surroundings(seen: NDArray[np.bool_], spacing: Sequence[float], *, margin: float) -> tuple[slice, slice]:
+    """The part of a plane around what is to be seen; all of it where there is nothing.
+
+    Args:
+        seen: ``(H, W)``, true where a structure is.
+        spacing: mm, the size of a pixel along both axes.
+        margin: mm to show around; ``inf`` for the whole plane.
+
+    Example:
+        >>> import numpy as np
+        >>> from monai_spct.handlers.drawing import surroundings
+        >>> seen = np.zeros((100, 100), bool)
+        >>> seen[40:50, 60:64] = True
+        >>> surroundings(seen, (2.0, 1.0), margin=20)
+        (slice(30, 60, None), slice(40, 84, None))
+    """
+    window = []
+    for axis, size in enumerate(seen.shape):
+        inside = np.flatnonzero(np.any(seen, axis=1 - axis))
+        if not inside.size or math.isinf(margin):
+            window.append(slice(0, size))
+            continue
+        border = round(margin / spacing[axis])
+        window.append(slice(max(0, int(inside[0]) - border), min(size, int(inside[-1]) + 1 + border)))
+    return window[0], window[1]
+
+
+def gray_limits(image: NDArray[Any]) -> tuple[float, float]:
+    """The values that are drawn black and white: all but the few lowest and highest are between them.
+
+    Args:
+        image: gray values of any shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from monai_spct.handlers.drawing import gray_limits
+        >>> low, high = gray_limits(np.arange(1001.0))
+        >>> low, high
+        (5.0, 995.0)
+    """
+    low, high = np.percentile(image, (0.5, 99.5))
+    return float(low), float(max(high, np.nextafter(low, np.inf)))
+
+
+def draw_plane(
+    axes: Axes, values: NDArray[Any], *, window: tuple[slice, slice], spacing: Sequence[float], **kwargs: Any
+) -> AxesImage:
+    """A part of a plane, in true proportion; the first axis of the array points to the right and the second one down.
+
+    Args:
+        axes: where to; left without a frame.
+        values: ``(H, W)``
+        window: the part that is shown, see :func:`surroundings`.
+        spacing: mm, the size of a pixel along both axes.
+        kwargs: of matplotlib's ``imshow``: ``cmap``, ``vmin``, ``vmax`` and more.
+
+    Example:
+        >>> import numpy as np
+        >>> from matplotlib.figure import Figure
+        >>> from monai_spct.handlers.drawing import draw_plane
+        >>> axes = Figure().add_subplot()
+        >>> _ = draw_plane(axes, np.eye(8), window=(slice(2, 6), slice(0, 8)), spacing=(1.0, 1.0), cmap="gray")
+        >>> tuple(map(float, axes.get_xlim()))
+        (1.5, 5.5)
+    """
+    image = axes.imshow(values.T, aspect=spacing[1] / spacing[0], **kwargs)
+    across, down = window
+    axes.set(xlim=(across.start - 0.5, across.stop - 0.5), ylim=(down.stop - 0.5, down.start - 0.5))
+    axes.set_axis_off()
+    return image
+
+
+def draw_contours(axes: Axes, classes: NDArray[Any], colors: Mapping[int, str], *, width: float) -> None:
+    """The outline of each class that has a color.
+
+    Args:
+        axes: where :func:`draw_plane` drew.
+        classes: class indices ``(H, W)``.
+        colors: by class index.
+        width: of the lines, in points.
+
+    Example:
+        >>> import numpy as np
+        >>> from matplotlib.figure import Figure
+        >>> from monai_spct.handlers.drawing import draw_contours
+        >>> axes = Figure().add_subplot()
+        >>> draw_contours(axes, np.eye(8, dtype=int), {1: "red", 2: "blue"}, width=1.0)
+        >>> len(axes.collections)
+        1
+    """
+    for index, color in colors.items():
+        mask = classes == index
+        if mask.any():
+            framed = np.pad(mask, 1).T.astype(float)  # closes the line of a structure at the border of the image
+            columns, rows = (np.arange(-1, size + 1) for size in mask.shape)
+            axes.contour(columns, rows, framed, [0.5], colors=color, linewidths=width)
+
+
+def contour_key(structures: Mapping[int, str], *, truth: bool = True, scale: float = 1.0) -> list[Line2D]:
+    """The lines of a legend: one for each structure, and one for the truth.
+
+    Args:
+        structures: names by class index.
+        truth: whether there is a truth.
+        scale: of the lines' widths.
+
+    Example:
+        >>> from monai_spct.handlers.drawing import contour_key
+        >>> [line.get_label() for line in contour_key({1: "RV", 3: "LV"})]
+        ['RV', 'LV', 'truth']
+    """
+    colors = structure_colors(structures)
+    lines = [
+        Line2D([], [], color=colors[index], linewidth=PRED_WIDTH * scale, label=name)
+        for index, name in structures.items()
+    ]
+    if truth:
+        edge = withStroke(linewidth=TRUTH_WIDTH * scale + 1.2, foreground="black")  # to be seen on white paper, too
+        lines.append(
+            Line2D([], [], color=TRUTH_COLOR, linewidth=TRUTH_WIDTH * scale, label="truth", path_effects=[edge])
+        )
+    return lines

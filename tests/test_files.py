@@ -1,0 +1,141 @@
+"""A file is the old one or the whole new one, whatever happens while it is written."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import monai_spct.files
+from monai_spct.files import replacing
+
+
+def names(folder: Path) -> list[str]:
+    return os.listdir(folder)  # noqa: PTH208 - hidden files too
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    """A file that there is."""
+    path = tmp_path / "note.txt"
+    path.write_text("old")
+    return path
+
+
+def test_the_old_file_is_there_until_the_new_one_is_complete(path):
+    with replacing(path, "w") as file:
+        file.write("new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(path.parent) == ["note.txt"]
+
+
+def test_folders_are_made(tmp_path):
+    with replacing(tmp_path / "a" / "b" / "bytes") as file:
+        file.write(b"\x00\xff")
+    assert (tmp_path / "a" / "b" / "bytes").read_bytes() == b"\x00\xff"
+    assert names(tmp_path / "a" / "b") == ["bytes"]
+
+
+def test_text_is_utf_8_and_its_line_ends_are_left_alone(path):
+    with replacing(path, "w") as file:
+        file.write("±\n1\r\n2\r")
+    assert path.read_bytes() == "±\n1\r\n2\r".encode()
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_nothing_else(path, error):
+    def break_off() -> None:
+        with replacing(path, "w") as file:
+            file.write("half")
+            raise error
+
+    with pytest.raises(error):
+        break_off()
+    assert path.read_text() == "old"
+    assert names(path.parent) == ["note.txt"]
+
+
+def test_what_cannot_be_replaced_stays_and_nothing_else(tmp_path):
+    (tmp_path / "note.txt" / "inside").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"note\.txt"), replacing(tmp_path / "note.txt") as file:
+        file.write(b"new")
+    assert names(tmp_path) == ["note.txt"]
+    assert names(tmp_path / "note.txt") == ["inside"]
+
+
+@pytest.mark.parametrize("size", [2_000, 2_000_000], ids=["at the end", "in the middle"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(path, size):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))  # writing stops there, as on a full disk
+    try:
+        with pytest.raises(OSError), replacing(path) as file:  # noqa: PT011 - the system's words
+            file.write(bytes(size))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == "old"
+    assert names(path.parent) == ["note.txt"]
+
+
+KILLED = """
+import os, runpy, signal, sys
+replacing = runpy.run_path(sys.argv[1])["replacing"]
+with replacing(sys.argv[2], "w") as file:
+    file.write("half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no such signal here")
+def test_a_process_that_is_killed_leaves_the_old_file(path):
+    done = subprocess.run([sys.executable, "-c", KILLED, monai_spct.files.__file__, path], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    [part] = [file for file in path.parent.iterdir() if file != path]
+    assert part.name.startswith(".")
+    assert part.read_text() == "half"
+    with replacing(path, "w") as file:  # which is in nobody's way
+        file.write("new")
+    assert path.read_text() == "new"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are files on POSIX alone")
+def test_the_disk_has_the_file_before_its_name_and_then_the_name(path, monkeypatch):
+    synced = []
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        synced.append(("folder" if stat.S_ISDIR(status.st_mode) else f"{status.st_size} bytes", path.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with replacing(path, "w") as file:
+        file.write("newer")
+    assert synced == [("5 bytes", "old"), ("folder", "newer")]
+
+
+def test_a_folder_that_cannot_be_synced_is_no_error(path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", refuse)  # as on Windows
+    with replacing(path, "w") as file:
+        file.write("new")
+    assert path.read_text() == "new"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002], ids=oct)
+def test_others_may_read_a_file_as_the_umask_says(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        with replacing(tmp_path / "file"):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~umask
