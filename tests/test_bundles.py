@@ -311,3 +311,11 @@ def test_a_switch_may_be_a_word(value, expected):
 def test_a_switch_that_is_neither_is_refused(value):
     with pytest.raises(ValueError, match="a switch must be true or false, got"):
         flag(value)
+
+
+@pytest.mark.parametrize("name", ["acdc", "prostate", "spleen"])
+def test_each_bundle_can_be_copied(tmp_path, name):
+    copy(name, tmp_path / name)
+    assert (tmp_path / name / "configs" / "metadata.json").is_file()
+    assert bundle_root(name, ["--config_file", str(tmp_path / name / "configs" / "train.json")]) == str(tmp_path / name)
+    assert bundle_root(name, []) == str(bundles_folder() / name)

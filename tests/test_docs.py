@@ -97,11 +97,35 @@ def test_the_components_of_the_training_are_listed():
     assert sorted(listed) == sorted(key for key, value in config.items() if isinstance(value, (dict, list)))
 
 
+def test_what_differs_between_the_bundles_is_listed():
+    listed = {row[0]: row[1:] for row in rows(section("reference/config.md", "Where the bundles differ"), 4)}
+    configs = [
+        json.loads((ROOT / "bundles" / name / "configs" / "train.json").read_text(encoding="utf-8"))
+        for name in ("acdc", "prostate", "spleen")
+    ]
+    names = {key for config in configs for key in config if any(other.get(key) != config[key] for other in configs)}
+    assert set(listed) == names - {"bundle_root"}
+    for name, cells in listed.items():
+        for cell, config in zip(cells, configs, strict=True):
+            value = config.get(name)
+            if name == "cases":
+                assert value["_target_"] == f"monai_spct.data.{cell}"
+            elif name in config and not isinstance(value, (dict, list)):
+                assert json.loads(cell) == value
+            else:  # in words
+                assert (name in config) == (cell != "not there")
+
+
 def test_each_overlay_is_listed():
     listed = {row[0] for row in rows(section("reference/config.md", "Overlays"), 3)}
-    overlays = [path for path in CONFIGS.glob("*.json") if "imports" not in path.read_text(encoding="utf-8")]
+    folders = (ROOT / "bundles").glob("*/configs")
+    overlays = [
+        path
+        for folder in folders
+        for path in folder.glob("*.json")
+        if path.name != "metadata.json" and "imports" not in path.read_text(encoding="utf-8")
+    ]
     overlays += (path for folder in ("methods", "networks") for path in (ROOT / "bundles" / folder).glob("*.json"))
-    overlays.remove(CONFIGS / "metadata.json")
     assert listed == {path.relative_to(ROOT).as_posix() for path in overlays}
 
 

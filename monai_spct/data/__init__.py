@@ -1,12 +1,17 @@
 """Data: a folder to a datalist, splits by patient, slices in memory, paired batches, and phantoms."""
 
 from monai_spct.data.acdc import acdc_cases
+from monai_spct.data.decathlon import decathlon_cases
 from monai_spct.data.images import image_cases
 from monai_spct.data.nifti import HeaderSpacingReader, save_like
 from monai_spct.data.paired_loader import PairedLoader, SeededBatches
 from monai_spct.data.phantom import write_acdc_phantom
+from monai_spct.data.promise12 import promise12_cases
+from monai_spct.data.prostate_phantom import write_promise12_phantom
 from monai_spct.data.slices import SliceDataset
+from monai_spct.data.spleen_phantom import write_spleen_phantom
 from monai_spct.data.splits import Split, split_cases
+from monai_spct.data.volume_reader import VolumeReader
 
 __all__ = [
     "HeaderSpacingReader",
@@ -14,9 +19,14 @@ __all__ = [
     "SeededBatches",
     "SliceDataset",
     "Split",
+    "VolumeReader",
     "acdc_cases",
+    "decathlon_cases",
     "image_cases",
+    "promise12_cases",
     "save_like",
     "split_cases",
     "write_acdc_phantom",
+    "write_promise12_phantom",
+    "write_spleen_phantom",
 ]

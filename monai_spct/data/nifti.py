@@ -19,6 +19,7 @@ from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from monai_spct.data.metaimage import is_metaimage, read_header
 from monai_spct.files import replacing
 
 __all__ = ["HeaderSpacingReader", "save_like", "true_affine"]
@@ -152,14 +153,14 @@ def save_like(
 ) -> None:
     """Write ``data`` as a NIfTI file on the grid of ``source``: masks by default, maps with ``dtype=numpy.float32``.
 
-    Shape, voxel sizes, affine, its codes and its units are those of ``source``. Where the affine and the voxel sizes of
-    ``source`` disagree, :func:`~monai_spct.data.nifti.true_affine` is written, so that both say the same in the new
-    file. Values are stored unscaled. The file appears complete or not at all: it is written beside ``target`` and then
-    moved.
+    Shape, voxel sizes, affine, its codes and its units are those of ``source``, which may also be MetaImage. Where the
+    affine and the voxel sizes of ``source`` disagree, :func:`~monai_spct.data.nifti.true_affine` is written, so that
+    both say the same in the new file. Values are stored unscaled. The file appears complete or not at all: it is
+    written beside ``target`` and then moved.
 
     Args:
         data: ``(*S)``, an array or a tensor on the voxels of ``source``.
-        source: the NIfTI image that gives the grid.
+        source: the image that gives the grid.
         target: the new file, ``.nii`` or ``.nii.gz``; its folder is made if need be.
         dtype: how voxels are stored. Integers must hold every value of ``data`` exactly.
 
@@ -184,7 +185,7 @@ def save_like(
     if target.resolve() == source.resolve():
         raise ValueError(f"`target` must not be `source`, got {str(target)!r} for both.")
 
-    grid = _load(source)
+    grid: nib.Nifti1Pair = _grid_of_metaimage(source) if is_metaimage(source) else _load(source)
     _one_frame(grid, source)
     voxels = np.asarray(convert_to_numpy(data))
     if voxels.shape != grid.shape[:3]:
@@ -218,6 +219,16 @@ def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:
     if not isinstance(image, nib.Nifti1Pair):
         raise ValueError(f"{path} is not a readable NIfTI file: it is a {type(image).__name__}.")
     return image
+
+
+def _grid_of_metaimage(path: Path) -> Any:
+    header = read_header(path)
+    version: Any = nib.Nifti1Image
+    grid = version(np.broadcast_to(np.uint8(0), header.shape), header.affine)  # takes no memory
+    for place in (grid.set_sform, grid.set_qform):
+        place(header.affine, code="scanner")
+    grid.header.set_xyzt_units("mm")
+    return grid
 
 
 def _one_frame(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:

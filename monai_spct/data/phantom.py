@@ -1,22 +1,25 @@
 """Made-up short-axis cardiac cine-MRI, written as an ACDC folder, to try everything without a download."""
 
-import json
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
-import nibabel as nib
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from monai_spct.data.phantom_parts import (
+    Array,
+    generator,
+    inside,
+    over,
+    phantom_settings,
+    save_nifti,
+    texture,
+    write_phantom,
+)
+
 __all__ = ["write_acdc_phantom"]
 
-Array = NDArray[np.floating[Any]]
-
-_SETTINGS = "phantom.json"
 _MAKER = "monai_spct.data.phantom.write_acdc_phantom"
 _VERSION = 1  # to be raised whenever the same settings give other voxels
 _THICKNESS = 10.0  # mm from slice to slice, as in most of ACDC
@@ -70,74 +73,26 @@ def write_acdc_phantom(
         patient001_frame04.nii.gz
         patient001_frame04_gt.nii.gz
     """
-    if not (isinstance(patients, Integral) and 1 <= patients <= 999):
-        raise ValueError(f"`patients` must be a whole number from 1 to 999, got {patients!r}.")
-    if not (isinstance(seed, Integral) and seed >= 0):
-        raise ValueError(f"`seed` must be a whole number of at least 0, got {seed!r}.")
-    if not 8 <= size[0] <= size[1]:
-        raise ValueError(f"`size` must be two numbers of voxels, at least 8 and rising, got {size!r}.")
-    if not 0 < spacing[0] <= spacing[1] < np.inf:
-        raise ValueError(f"`spacing` must be two positive lengths in mm, rising, got {spacing!r}.")
-    if not size[0] * spacing[0] >= _FIELD:
-        raise ValueError(
-            f"`size[0] * spacing[0]` must be at least {_FIELD:g} mm to hold a heart, got {size[0] * spacing[0]:g} mm."
-        )
-    if not 4 <= slices[0] <= slices[1]:
-        raise ValueError(f"`slices` must be two numbers, at least 4 and rising, got {slices!r}.")
-    settings = {
-        "made_by": _MAKER,
-        "version": _VERSION,
-        "patients": int(patients),
-        "seed": int(seed),
-        "size": [int(number) for number in size],
-        "spacing": [float(length) for length in spacing],
-        "slices": [int(number) for number in slices],
-    }
-    folder = Path(folder).expanduser().absolute()
-    target = folder.resolve()  # so that a link stays a link
-    if _is_there(target, settings):
-        return folder
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
-        partial = Path(beside, target.name)
+    settings = phantom_settings(
+        _MAKER,
+        _VERSION,
+        patients=patients,
+        seed=seed,
+        size=size,
+        spacing=spacing,
+        slices=slices,
+        field=_FIELD,
+        to_hold="a heart",
+    )
+
+    def write(partial: Path) -> None:
         for number in range(1, patients + 1):
             name = f"patient{number:03d}"
             patient = partial / "training" / name
             patient.mkdir(parents=True)
-            # a generator for each patient: who follows, and how much was drawn before, changes nothing
-            _write_patient(patient, number, np.random.default_rng([seed, number]), size, spacing, slices)
-        (partial / _SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        try:
-            if target.is_dir():
-                target.rmdir()  # fails unless it is still empty
-            partial.rename(target)
-        except OSError:
-            # another process may have been faster, for example another rank of the same training
-            if not _is_there(target, settings):
-                raise
-    return folder
+            _write_patient(patient, number, generator(seed, number), size, spacing, slices)
 
-
-def _is_there(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether this very phantom exists; an error if the place is taken by anything else."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    try:
-        found = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict) or found.get("made_by") != _MAKER:
-        raise FileExistsError(f"{folder} exists and is no phantom: it is left alone, choose another folder.")
-    if found != settings:
-        differing = ", ".join(
-            f"{name} is {found.get(name)!r}, not {value!r}"
-            for name, value in settings.items()
-            if found.get(name) != value
-        )
-        raise FileExistsError(
-            f"{folder} holds a phantom of other settings ({differing}): choose another folder, or delete this one."
-        )
-    return True
+    return write_phantom(folder, settings, write)
 
 
 # --- the heart -------------------------------------------------------------------------------------------------------
@@ -268,40 +223,23 @@ class _Tissue:
     fat: float
 
 
-def _texture(rng: np.random.Generator, shape: tuple[int, ...], sigma: float, through: float = 0.6) -> Array:
-    """Smooth noise of mean 0 and standard deviation 1, ``sigma`` in voxels."""
-    noise = gaussian_filter(rng.standard_normal(shape, np.float32), (sigma, sigma, through), mode="wrap", truncate=3)
-    return np.asarray((noise - noise.mean()) / noise.std(), np.float32)
-
-
-def _inside(distance: Array, blur: float | Array) -> Array:
-    """Partial volume of a voxel ``distance`` mm inside an outline that is ``blur`` mm wide."""
-    share: Array = np.clip(0.5 + distance / blur, 0, 1)
-    return share
-
-
-def _over(picture: Array, share: Array, value: float | Array) -> Array:
-    """``value`` laid over the picture where ``share`` is 1."""
-    return picture + share * (value - picture)
-
-
 def _surroundings(rng: np.random.Generator, x: Array, y: Array, pixel: float, heart: _Heart, tissue: _Tissue) -> Array:
     """Everything but the heart; ``x`` to the right and ``y`` down in mm from the middle of the heart."""
     u = rng.uniform
     shape = np.broadcast_shapes(x.shape, y.shape)
     z = np.linspace(-1, 1, shape[2], dtype=np.float32)[None, None]
-    fine, coarse, streaks = (_texture(rng, shape, sigma / pixel) for sigma in (2.5, 9.0, 5.0))
+    fine, coarse, streaks = (texture(rng, shape, sigma / pixel) for sigma in (2.5, 9.0, 5.0))
     blur = 1.5 * pixel
 
     picture = u(0.04, 0.1) * (1 + 0.3 * coarse)  # lung
-    vessels = _inside(2.0 * (fine - u(1.9, 2.6)), 1.0)
-    picture = _over(picture, vessels, u(0.5, 0.9))
+    vessels = inside(2.0 * (fine - u(1.9, 2.6)), 1.0)
+    picture = over(picture, vessels, u(0.5, 0.9))
 
     # liver and spleen under a dome, often right below the heart and as dark as its muscle
     dome = u(26, 46) + 0.5 * u(-1, 1) * x + 10 * u(-1, 1) * z - 8 * np.cos((x - u(-30, 30)) / 35)
-    picture = _over(picture, _inside(y - dome, blur), tissue.muscle * u(0.75, 1.35) * (1 + 0.12 * coarse + 0.05 * fine))
-    below = _inside(y - dome - 3, blur)
-    picture = _over(picture, below * _inside(1.5 * (streaks - u(1.2, 1.6)), 1.0), tissue.blood * u(0.7, 1.0))
+    picture = over(picture, inside(y - dome, blur), tissue.muscle * u(0.75, 1.35) * (1 + 0.12 * coarse + 0.05 * fine))
+    below = inside(y - dome - 3, blur)
+    picture = over(picture, below * inside(1.5 * (streaks - u(1.2, 1.6)), 1.0), tissue.blood * u(0.7, 1.0))
 
     # a stomach: bright, with a dark wall, much like a left ventricle; and the aorta, bright and round
     for center, size, rim in (
@@ -311,18 +249,18 @@ def _surroundings(rng: np.random.Generator, x: Array, y: Array, pixel: float, he
         stretch, tilt = u(0.7, 1.3), u(-0.5, 0.5)
         dx, dy = x - center[0] - 8 * u(-1, 1) * z, y - center[1] - 8 * u(-1, 1) * z
         distance = size - np.hypot(dx * stretch + tilt * dy, dy / stretch)
-        picture = _over(picture, _inside(distance + rim, blur), tissue.muscle * u(0.7, 1.1))
-        picture = _over(picture, _inside(distance, blur), tissue.blood * u(0.6, 1.05) * (1 + 0.12 * coarse))
+        picture = over(picture, inside(distance + rim, blur), tissue.muscle * u(0.7, 1.1))
+        picture = over(picture, inside(distance, blur), tissue.blood * u(0.6, 1.05) * (1 + 0.12 * coarse))
 
     # the chest wall before the right ventricle: fat, muscle, fat, then the air outside
     direction = heart.direction + u(0.1, 0.8)
     depth = x * np.cos(direction) + y * np.sin(direction) + 2.5 * coarse + 0.5 * streaks + 6 * u(-1, 1) * z
     depth = depth - 0.004 * (x * np.sin(direction) - y * np.cos(direction)) ** 2 - u(48, 60)
-    picture = _over(picture, _inside(depth, blur), tissue.muscle * u(0.7, 1.2) * (1 + 0.2 * fine))
+    picture = over(picture, inside(depth, blur), tissue.muscle * u(0.7, 1.2) * (1 + 0.2 * fine))
     rib = np.abs((depth - u(5, 8)) / u(3, 5))
-    picture = _over(picture, _inside(2 * (1 - rib), blur), tissue.fat * u(0.8, 1.1) * (1 + 0.15 * fine))
-    picture = _over(picture, _inside(depth - u(14, 18), blur), tissue.fat * (1 + 0.1 * fine))
-    return np.asarray(_over(picture, _inside(depth - u(24, 34), blur), 0.02), np.float32)
+    picture = over(picture, inside(2 * (1 - rib), blur), tissue.fat * u(0.8, 1.1) * (1 + 0.15 * fine))
+    picture = over(picture, inside(depth - u(14, 18), blur), tissue.fat * (1 + 0.1 * fine))
+    return np.asarray(over(picture, inside(depth - u(24, 34), blur), 0.02), np.float32)
 
 
 def _write_patient(
@@ -369,8 +307,8 @@ def _write_patient(
     angle = np.arctan2(dy, dx) - heart.direction
     angle = ((angle + np.pi) % (2 * np.pi) - np.pi).astype(np.float32)
 
-    flow, trabeculae = _texture(rng, shape, 7.0 / pixel), _texture(rng, shape, 2.2 / pixel)
-    fat_width = np.clip(u(0, 3.5) + 3.5 * _texture(rng, shape, 14.0 / pixel), 0, None)  # in patches
+    flow, trabeculae = texture(rng, shape, 7.0 / pixel), texture(rng, shape, 2.2 / pixel)
+    fat_width = np.clip(u(0, 3.5) + 3.5 * texture(rng, shape, 14.0 / pixel), 0, None)  # in patches
     coil = sum(u(-0.35, 0.35) * field for field in (x / 70, y / 70, x * y / 4900, along)) - (x * x + y * y) / 36000
     gamma, gain, sigma, sharpness = u(0.85, 1.2), u(220, 900), u(0.015, 0.045), u(0.35, 0.6)
     blur = 1.3 * pixel
@@ -387,23 +325,23 @@ def _write_patient(
         free_wall = np.where(outlines.right > outlines.epicardium + 1, 3.0, 0.0)
         surface = outlines.right + free_wall
 
-        picture = _over(surroundings, gone * _inside(surface + fat_width - radius, blur), tissue.fat)
-        picture = _over(picture, gone * _inside(surface - radius, blur), tissue.muscle * (1 + 0.07 * trabeculae))
-        chamber = _inside(outlines.right - radius, edge) * _inside(radius - outlines.epicardium, edge)
-        bands = 0.7 * _inside(trabeculae - 1.1, 0.6)
+        picture = over(surroundings, gone * inside(surface + fat_width - radius, blur), tissue.fat)
+        picture = over(picture, gone * inside(surface - radius, blur), tissue.muscle * (1 + 0.07 * trabeculae))
+        chamber = inside(outlines.right - radius, edge) * inside(radius - outlines.epicardium, edge)
+        bands = 0.7 * inside(trabeculae - 1.1, 0.6)
         blood_there = tissue.right_blood * (1 + 0.08 * flow) * (1 - bands) + tissue.muscle * bands
-        picture = _over(picture, gone * chamber, blood_there)
+        picture = over(picture, gone * chamber, blood_there)
 
         # papillary muscles and trabeculae belong to the cavity in ACDC, though they are dark
-        dark = _inside(trabeculae - 0.7, 0.6) * _inside(radius - 0.75 * cavity, 2 * blur)
+        dark = inside(trabeculae - 0.7, 0.6) * inside(radius - 0.75 * cavity, 2 * blur)
         for turn, distance, width in heart.papillaries:
             px, py = (distance * cavity * t(turn) for t in (np.cos, np.sin))
             apart = np.hypot(radius * np.cos(angle) - px, radius * np.sin(angle) - py)
             size_there = (0.4 + 0.6 * np.sin(np.pi * np.clip(outlines.height, 0, 1))) * width * heart.radius
-            dark = np.maximum(dark, _inside(size_there - apart, blur))
+            dark = np.maximum(dark, inside(size_there - apart, blur))
         dark = np.where(atrium, 0, 0.85 * dark)
         blood_there = tissue.blood * (1 + 0.08 * flow) * (1 - dark) + tissue.muscle * dark
-        picture = _over(picture, gone * _inside(cavity - radius, edge), blood_there)
+        picture = over(picture, gone * inside(cavity - radius, edge), blood_there)
 
         picture = np.clip(picture, 0, None) ** gamma * np.exp(coil)
         picture = gaussian_filter(picture, (sharpness, sharpness, 0))
@@ -421,20 +359,12 @@ def _write_patient(
         if beat in (0, systole):
             numbers.append((beat, frame + 1))
             name = f"{folder.name}_frame{frame + 1:02d}"
-            _save(folder / f"{name}.nii.gz", image, affine)
-            _save(folder / f"{name}_gt.nii.gz", label, affine)
-    _save(folder / f"{folder.name}_4d.nii.gz", np.stack(images, axis=3), affine)
+            save_nifti(folder / f"{name}.nii.gz", image, affine)
+            save_nifti(folder / f"{name}_gt.nii.gz", label, affine)
+    save_nifti(folder / f"{folder.name}_4d.nii.gz", np.stack(images, axis=3), affine)
     phases = dict(numbers)
     (folder / "Info.cfg").write_text(
         f"ED: {phases[0]}\nES: {phases[systole]}\nGroup: {group}\nHeight: {u(155, 190):.1f}\nNbFrame: {frames}\n"
         f"Weight: {u(50, 105):.1f}",
         encoding="utf-8",
     )
-
-
-def _save(path: Path, array: NDArray[Any], affine: NDArray[np.float64]) -> None:
-    image: Any = nib.Nifti1Image(array, affine)  # type: ignore[no-untyped-call]
-    image.set_sform(affine, code="scanner")
-    image.set_qform(affine, code="scanner")
-    image.header.set_xyzt_units("mm", "sec")
-    nib.save(image, path)

@@ -40,6 +40,12 @@ class Split:
     test: list[Case]
     key: str = "patient"
 
+    @property
+    def labeled_share(self) -> float:
+        """Labeled patients as a share of all that are trained on, 0 to 1; 0 if there are none."""
+        labeled, unlabeled = ({case[self.key] for case in cases} for cases in (self.labeled, self.unlabeled))
+        return len(labeled) / max(1, len(labeled) + len(unlabeled))
+
     def describe(self) -> str:
         """Patients and cases of each list, counted, and the patients' names."""
         return "\n".join(self._line(name, named=True) for name in _LISTS)

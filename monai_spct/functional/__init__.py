@@ -3,7 +3,7 @@
 from monai_spct.functional.averaging import StatePairs, ema_decay, ema_update
 from monai_spct.functional.divergence import entropy, generalized_jsd, kl_divergence, log_softmax, mixture
 from monai_spct.functional.schedules import geometric_growth, linear_rampup, sigmoid_rampup
-from monai_spct.functional.self_paced import pace_upper_bound, self_paced_jsd, self_paced_weights
+from monai_spct.functional.self_paced import initial_pace, pace_upper_bound, self_paced_jsd, self_paced_weights
 
 __all__ = [
     "StatePairs",
@@ -12,6 +12,7 @@ __all__ = [
     "entropy",
     "generalized_jsd",
     "geometric_growth",
+    "initial_pace",
     "kl_divergence",
     "linear_rampup",
     "log_softmax",

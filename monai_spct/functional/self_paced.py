@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from monai_spct.functional.checks import at_least, in_unit_interval, positive
 from monai_spct.functional.divergence import generalized_jsd, kl_divergence, mixture
 
-__all__ = ["pace_upper_bound", "self_paced_jsd", "self_paced_weights"]
+__all__ = ["initial_pace", "pace_upper_bound", "self_paced_jsd", "self_paced_weights"]
 
 
 def self_paced_weights(log_probs: Tensor, consensus: Tensor, *, gamma: float | Tensor, eps: float = 1e-5) -> Tensor:
@@ -111,3 +112,31 @@ def pace_upper_bound(num_views: int, eps: float = 1e-5) -> float:
     """
     in_unit_interval("eps", positive("eps", eps))
     return math.log2(at_least("num_views", num_views, 2) / eps)
+
+
+def initial_pace(labeled_share: float, paces: Mapping[str, float] | Mapping[float, float]) -> float:
+    r"""The first learning pace :math:`\gamma_0` for a labeled share of the patients.
+
+    It is that of the smallest listed ratio which the share does not exceed, and above all of them that of the largest.
+    Ratios are rounded down to whole patients, so that 10 % of 36 patients are 3, a share of 8 %: rounding up finds the
+    ratio that was meant.
+
+    Args:
+        labeled_share: labeled patients as a share of all that are trained on.
+        paces: pace by ratio; a ratio may be a word, since JSON has no numbers as keys.
+
+    Raises:
+        ValueError: if nothing is listed.
+
+    Reference:
+        Wang et al., Medical Image Analysis 2021: "Implementation details" has the paces.
+
+    Example:
+        >>> from monai_spct.functional import initial_pace
+        >>> [initial_pace(patients / 36, {"0.1": 0.2, "0.07": 0.4}) for patients in (1, 2, 3, 36)]
+        [0.4, 0.4, 0.2, 0.2]
+    """
+    ordered = sorted((float(ratio), pace) for ratio, pace in paces.items())
+    if not ordered:
+        raise ValueError("`paces` must list at least one ratio, got none.")
+    return next((pace for ratio, pace in ordered if labeled_share <= ratio), ordered[-1][1])

@@ -136,7 +136,8 @@ class SavePictures:
 
     Reads the evaluator's output after postprocessing and decollation: items with ``image`` ``(C, *S)``, of which the
     first channel is drawn, ``pred`` ``(1, *S)`` and, if there is a truth, ``label`` ``(1, *S)``, the latter two class
-    indices. Voxel sizes and the name of the case come from the image.
+    indices. Voxel sizes, directions and the name of the case come from the image: whichever way the first two axes of
+    the file go, the patient's left is on the right and the back below.
 
     Args:
         folder: where to; made if need be. Pictures of an earlier run are replaced.
@@ -207,10 +208,12 @@ class SavePictures:
         if self._files.get(name, file) != file:  # cases in folders of their own, like patient001/image.nii.gz
             name = f"{Path(file).parent.name}_{name}"
         self._files[name] = file
+        # as clinicians look, from the feet: the patient's left on the right, the back below
+        turned = [axis for axis in (0, 1) if isinstance(image, MetaTensor) and image.affine[axis, axis] > 0]
         figure = contour_picture(
-            image[0],
-            None if label is None else label[0],
-            item["pred"][0],
+            image[0].flip(turned),
+            None if label is None else label[0].flip(turned),
+            item["pred"][0].flip(turned),
             structures=self.structures,
             title=name,
             slices=self.slices,

@@ -664,7 +664,7 @@ def test_without_weights_the_message_says_to_train_first(tmp_path, data, config)
 def test_a_folder_without_images_is_named(tmp_path, runs):
     with pytest.raises(RuntimeError) as error:
         workflow(INFERENCE, dataset_dir=str(tmp_path), output_dir=str(runs.output)).run()
-    assert str(first_cause(error.value)).startswith(f"no NIfTI image (*.nii, *.nii.gz) in {tmp_path}")
+    assert str(first_cause(error.value)).startswith(f"no image (*.nii.gz, *.nii, *.mhd, *.mha) in {tmp_path}")
 
 
 # Runs that break off, and runs that go on

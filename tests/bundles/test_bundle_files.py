@@ -6,7 +6,9 @@ import logging
 import logging.handlers
 import pydoc
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import monai
@@ -17,7 +19,7 @@ from monai.bundle.config_item import ComponentLocator
 
 import monai_spct
 from monai_spct.bundles import bundles_folder
-from monai_spct.data import write_acdc_phantom
+from monai_spct.data import write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
 from monai_spct.networks import ENet, build_ensemble
 
 # what MONAI says of every config: it is code
@@ -25,22 +27,40 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:parsing config_file:UserWarning", "ignore:parsing meta_file:UserWarning"
 )
 
-BUNDLE = bundles_folder() / "acdc"
-CONFIGS, METHODS, NETWORKS = BUNDLE / "configs", bundles_folder() / "methods", bundles_folder() / "networks"
-RUNS = {name: CONFIGS / f"{name}.json" for name in ("train", "evaluate", "inference")}
-TRAINING_OVERLAYS = [
-    CONFIGS / "phantom.json",
-    CONFIGS / "small.json",
-    *sorted(METHODS.glob("*.json")),
-    *sorted(NETWORKS.glob("*.json")),
-]
+BUNDLES = {path.name: path for path in sorted(bundles_folder().iterdir()) if (path / "configs").is_dir()}
+METHODS, NETWORKS = bundles_folder() / "methods", bundles_folder() / "networks"
+RUNS = {
+    f"{bundle}-{name}": path / "configs" / f"{name}.json"
+    for bundle, path in BUNDLES.items()
+    for name in ("train", "evaluate", "inference")
+}
+OVERLAYS = [*sorted(METHODS.glob("*.json")), *sorted(NETWORKS.glob("*.json"))]
+# an overlay for methods or networks refers to what all bundles have alike, see `test_bundles_agree`
 COMBINATIONS = {
     **{name: [path] for name, path in RUNS.items()},
-    **{f"train+{path.stem}": [RUNS["train"], path] for path in TRAINING_OVERLAYS},
-    "evaluate+small": [RUNS["evaluate"], CONFIGS / "small.json"],
-    "inference+small": [RUNS["inference"], CONFIGS / "small.json"],
+    **{f"acdc-train+{path.stem}": [RUNS["acdc-train"], path] for path in OVERLAYS},
+    **{
+        f"{run}+{overlay}": [path, path.with_name(f"{overlay}.json")]
+        for run, path in RUNS.items()
+        for overlay in ("phantom", "small")
+    },
 }
-METADATA = CONFIGS / "metadata.json"
+EACH_BUNDLE = pytest.mark.parametrize("bundle", BUNDLES.values(), ids=BUNDLES.keys())
+PHANTOMS = {
+    "acdc": lambda folder: write_acdc_phantom(folder, patients=5, size=(40, 42), spacing=(3.2, 3.4), slices=(4, 4)),
+    "prostate": lambda folder: write_promise12_phantom(
+        folder, patients=5, size=(40, 42), spacing=(2.3, 2.5), slices=(4, 4)
+    ),
+    "spleen": lambda folder: write_spleen_phantom(folder, patients=7, size=(48, 48), spacing=(6.7, 7), slices=(4, 4)),
+}
+
+
+def configs(bundle: Path) -> dict[str, dict[str, Any]]:
+    return {name: read(bundle / "configs" / f"{name}.json") for name in ("train", "evaluate", "inference")}
+
+
+def metadata(bundle: Path) -> Path:
+    return bundle / "configs" / "metadata.json"
 
 
 def read(path: Path):
@@ -60,8 +80,8 @@ def nodes(content, place=""):
 
 @pytest.mark.parametrize(
     "path",
-    [path for folder in (CONFIGS, METHODS, NETWORKS) for path in folder.glob("*.json")],
-    ids=lambda path: path.name,
+    [path for place in ("*/configs", "methods", "networks") for path in bundles_folder().glob(f"{place}/*.json")],
+    ids=lambda path: path.relative_to(bundles_folder()).as_posix(),
 )
 def test_a_config_is_valid_json_without_a_key_twice(path):
     def once(pairs):
@@ -113,13 +133,14 @@ def test_an_expression_that_reads_other_keys_starts_with_a_dollar(path):
     assert forgotten == []
 
 
+@EACH_BUNDLE
 @pytest.mark.parametrize(
     ("one", "other"),
     [("train", "evaluate"), ("train", "inference"), ("evaluate", "inference")],
     ids=lambda name: name,
 )
-def test_what_two_configs_share_they_say_alike(one, other):
-    first, second = read(RUNS[one]), read(RUNS[other])
+def test_what_two_configs_share_they_say_alike(bundle, one, other):
+    first, second = configs(bundle)[one], configs(bundle)[other]
     allowed = {
         ("train", "evaluate"): {"initialize", "network", "network_def", "num_views", "resampled", "run", "split"},
         ("train", "inference"): {"cases", "initialize", "network", "network_def", "num_views", "resampled", "run"},
@@ -133,30 +154,37 @@ def test_what_two_configs_share_they_say_alike(one, other):
     assert {key for key in shared if first[key] != second[key]} <= allowed
 
 
-def test_training_and_evaluation_split_alike():
+@EACH_BUNDLE
+def test_training_and_evaluation_split_alike(bundle):
     """A patient that was learned from must not be tested on."""
-    train, evaluate = read(RUNS["train"]), read(RUNS["evaluate"])
-    for key in ("split_seed", "test_ratio"):
+    train, evaluate = configs(bundle)["train"], configs(bundle)["evaluate"]
+    for key in ("split_seed", "test_ratio", "num_test"):
         assert train[key] == evaluate[key]
     tested = evaluate["split"]
     assert {key: train["split"][key] for key in tested} == tested
 
 
-@pytest.mark.parametrize("overlay", TRAINING_OVERLAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "overlay",
+    [*OVERLAYS, *(path / "configs" / f"{name}.json" for path in BUNDLES.values() for name in ("phantom", "small"))],
+    ids=lambda path: path.relative_to(bundles_folder()).as_posix(),
+)
 def test_an_overlay_changes_nothing_that_no_config_has(overlay):
-    known = set().union(*(read(path) for path in RUNS.values()))
+    bundle = overlay.parents[1] if overlay.parent.name == "configs" else BUNDLES["acdc"]
+    known = set().union(*configs(bundle).values())
     for key in read(overlay):
         used = f"@{key}" in overlay.read_text()  # by the overlay itself, as the settings of a method are
         assert key.lstrip("+").split("#")[0] in known or used, key
 
 
+@EACH_BUNDLE
 @pytest.mark.parametrize("name", ["evaluate", "inference"])
-def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(name):
+def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(bundle, name):
     """The images that a network is tested on are prepared like those that it has learned from."""
     prepared = {}
     for run in ("train", name):
         parser = ConfigParser()
-        parser.read_config([str(RUNS[run]), str(CONFIGS / "small.json")])
+        parser.read_config([str(bundle / "configs" / f"{file}.json") for file in (run, "small")])
         prepared[run] = [t for t in parser["load"] + parser["resampling"] if "image" in str(t) or "resampled" in str(t)]
     assert prepared["train"] == prepared[name]
 
@@ -166,27 +194,33 @@ def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(nam
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("acdc") / "data"
-    return write_acdc_phantom(folder, patients=5, size=(40, 42), spacing=(3.2, 3.4), slices=(4, 4))
+    """A folder of data by the name of the bundle."""
+    return {name: write(tmp_path_factory.mktemp(name) / "data") for name, write in PHANTOMS.items()}
 
 
+@EACH_BUNDLE
 @pytest.mark.parametrize("overlays", [[], ["small"]], ids=["plain", "small"])
 @pytest.mark.parametrize(("name", "kind"), [("train", "train"), ("evaluate", "infer"), ("inference", "infer")])
-def test_every_property_that_monai_asks_for_is_there(tmp_path, data, name, kind, overlays):
-    network = build_ensemble(ENet, num_views=2, seed=0)
+def test_every_property_that_monai_asks_for_is_there(tmp_path, data, bundle, name, kind, overlays):
+    if bundle.name == "prostate":
+        pytest.importorskip("itk")
+    network = build_ensemble(
+        partial(ENet, out_channels=1 + len(configs(bundle)["train"]["structures"])), num_views=2, seed=0
+    )
     (tmp_path / "models").mkdir()
     torch.save(network.state_dict(), tmp_path / "models" / "model.pt")
-    files = [str(RUNS[name]), *(str(CONFIGS / f"{overlay}.json") for overlay in overlays)]
-    options = {"dataset_dir": str(data), "output_dir": str(tmp_path)}
+    files = [str(bundle / "configs" / f"{file}.json") for file in (name, *overlays)]
+    options = {"dataset_dir": str(data[bundle.name]), "output_dir": str(tmp_path)}
     workflow = ConfigWorkflow(files, workflow_type=kind, logging_file=False, **options)
     workflow.initialize()
     assert workflow.check_properties() == []
 
 
-def test_each_config_can_be_run_by_both_names():
+@EACH_BUNDLE
+def test_each_config_can_be_run_by_both_names(bundle):
     """``run training`` as in MONAI's older bundles, and ``run`` as in the newer ones."""
     for name, verb in {"train": "training", "evaluate": "evaluating", "inference": "inferring"}.items():
-        content = read(RUNS[name])
+        content = configs(bundle)[name]
         assert content[verb] == "%run"
         assert content["run"]
 
@@ -244,32 +278,36 @@ SCHEMA = {
 }
 
 
-def test_the_metadata_satisfy_the_schema():
+@EACH_BUNDLE
+def test_the_metadata_satisfy_the_schema(bundle):
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    jsonschema.validate(read(METADATA), SCHEMA)
+    jsonschema.validate(read(metadata(bundle)), SCHEMA)
 
 
 @pytest.mark.parametrize("key", SCHEMA["required"])
 def test_the_schema_of_this_test_would_notice_a_missing_key(key):
-    content = read(METADATA)
+    content = read(metadata(BUNDLES["acdc"]))
     del content[key]
     with pytest.raises(jsonschema.ValidationError, match=key):
         jsonschema.validate(content, SCHEMA)
 
 
-def test_the_version_has_its_line_in_the_changelog():
-    content = read(METADATA)
+@EACH_BUNDLE
+def test_the_version_has_its_line_in_the_changelog(bundle):
+    content = read(metadata(bundle))
     assert content["version"] in content["changelog"]
     assert content["required_packages_version"]["monai-spct"] == monai_spct.__version__
 
 
-def test_the_host_is_at_least_as_new_as_the_package_asks():
-    assert read(METADATA)["monai_version"].split(".")[:2] >= ["1", "6"]
+@EACH_BUNDLE
+def test_the_host_is_at_least_as_new_as_the_package_asks(bundle):
+    assert read(metadata(bundle))["monai_version"].split(".")[:2] >= ["1", "6"]
     assert monai.__version__.split(".")[:2] >= ["1", "6"]
 
 
-def test_input_and_output_are_those_of_the_configs():
-    content, train = read(METADATA), read(RUNS["train"])
+@EACH_BUNDLE
+def test_input_and_output_are_those_of_the_configs(bundle):
+    content, train = read(metadata(bundle)), configs(bundle)["train"]
     inputs, outputs = content["network_data_format"]["inputs"], content["network_data_format"]["outputs"]
     assert next(iter(inputs)) == "image"
     assert next(iter(outputs)) == "pred"
@@ -285,7 +323,7 @@ def test_the_network_takes_and_gives_what_the_metadata_say(tmp_path, config, any
     verify_net_in_out(
         net_id="network_def",
         config_file=str(RUNS[config]),
-        meta_file=str(METADATA),
+        meta_file=str(RUNS[config].with_name("metadata.json")),
         device="cpu",
         p=2,
         n=2,
@@ -294,13 +332,15 @@ def test_the_network_takes_and_gives_what_the_metadata_say(tmp_path, config, any
     )
 
 
-def test_what_the_network_gives_are_probabilities(tmp_path):
+@EACH_BUNDLE
+def test_what_the_network_gives_are_probabilities(tmp_path, bundle):
     parser = ConfigParser()
-    parser.read_config(str(RUNS["inference"]))
+    parser.read_config(str(bundle / "configs" / "inference.json"))
     parser["output_dir"] = str(tmp_path)
     network = parser.get_parsed_content("network_def").eval()
     pred = network(torch.rand(2, 1, 32, 48))
-    assert pred.shape == (2, read(METADATA)["network_data_format"]["outputs"]["pred"]["num_channels"], 32, 48)
+    outputs = read(metadata(bundle))["network_data_format"]["outputs"]
+    assert pred.shape == (2, outputs["pred"]["num_channels"], 32, 48)
     assert pred.min() >= 0
     torch.testing.assert_close(pred.sum(1), torch.ones(2, 32, 48))
 
@@ -309,8 +349,8 @@ def test_what_the_network_gives_are_probabilities(tmp_path):
 
 
 def test_the_logging_file_names_classes_of_logging_alone():
-    """MONAI refuses others, since the file is evaluated as code."""
-    path = CONFIGS / "logging.conf"
+    """MONAI refuses others, since the file is evaluated as code. All bundles have this one."""
+    path = BUNDLES["acdc"] / "configs" / "logging.conf"
     content = configparser.ConfigParser()
     content.read(path)
     classes = [section["class"] for section in content.values() if "class" in section]
@@ -331,8 +371,8 @@ def test_the_logging_file_names_classes_of_logging_alone():
 
 
 def test_no_file_names_a_machine_or_a_person():
-    for path in [*BUNDLE.rglob("*.json"), *BUNDLE.rglob("*.conf"), *METHODS.glob("*.json")]:
-        if path.parent in (CONFIGS, METHODS):
+    for place in ("*/configs/*.json", "*/configs/*.conf", "methods/*.json"):
+        for path in bundles_folder().glob(place):
             # an absolute path in quotes, unless it goes on from another one; `/data` is where examples have their data
             absolute = re.findall(r"""(?<!\+ )['"](/\w[^'"]*)['"]""", path.read_text())
             assert all(name.startswith("/data/") for name in absolute), (path, absolute)

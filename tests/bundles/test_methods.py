@@ -2,11 +2,13 @@
 
 import csv
 import json
+import math
 import os
 import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,13 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 
 import monai_spct
 from monai_spct.bundles import bundles_folder
-from monai_spct.data import acdc_cases, split_cases, write_acdc_phantom
+from monai_spct.data import (
+    acdc_cases,
+    split_cases,
+    write_acdc_phantom,
+    write_promise12_phantom,
+    write_spleen_phantom,
+)
 from monai_spct.handlers import scalars
 from monai_spct.networks import Ensemble, EvaluationNetwork
 from tests.bundles.states import same
@@ -75,9 +83,9 @@ LITTLE = {
 OWN = {"ua_mt": {"threshold_start": 1.0}, "full_supervision": {"labeled_patients": None}}
 
 
-def workflow(name: str, data: Path, output: Path, **settings: object) -> ConfigWorkflow:
+def workflow(name: str, data: Path, output: Path, *, bundle: str = "acdc", **settings: object) -> ConfigWorkflow:
     """A system's training, initialized."""
-    files = [str(CONFIGS / "train.json"), str(BUNDLES / "methods" / f"{name}.json")]
+    files = [str(BUNDLES / bundle / "configs" / "train.json"), str(BUNDLES / "methods" / f"{name}.json")]
     settings = {**LITTLE, **OWN.get(name, {}), "dataset_dir": str(data), "output_dir": str(output), **settings}
     result = ConfigWorkflow(files, workflow_type="train", logging_file=False, **settings)
     result.initialize()
@@ -87,7 +95,7 @@ def workflow(name: str, data: Path, output: Path, **settings: object) -> ConfigW
 class Trained:
     """A short training, and what was seen of it."""
 
-    def __init__(self, name: str, data: Path, output: Path, **settings: object) -> None:
+    def __init__(self, name: str, data: Path, output: Path, **settings: Any) -> None:
         self.output = output
         self.workflow = workflow(name, data, output, **settings)
         self.outputs: list[dict[str, float]] = []
@@ -248,6 +256,36 @@ def test_one_student_cannot_train_together(tmp_path, data, name):
     with pytest.raises(RuntimeError) as error:
         Trained(name, data, tmp_path, num_views=1, max_epochs=1).run()
     assert any("`num_views` must be" in text and "at least 2, got 1" in text for text in said_by(error.value))
+
+
+# Other bundles
+
+OTHERS = {  # 5 patients: 1 labeled, 3 unlabeled, 1 for testing
+    "prostate": partial(write_promise12_phantom, patients=5, size=(40, 44), spacing=(2.3, 2.5), slices=(4, 5)),
+    "spleen": partial(write_spleen_phantom, patients=5, size=(48, 52), spacing=(6.7, 7.0), slices=(4, 5)),
+}
+BESIDE = {"prostate": {}, "spleen": {"num_test": 1, "image_size": 48}}
+
+
+@pytest.fixture(scope="module")
+def other_data(tmp_path_factory) -> dict[str, Path]:
+    return {bundle: write(tmp_path_factory.mktemp(bundle) / "data") for bundle, write in OTHERS.items()}
+
+
+@EACH
+@pytest.mark.parametrize("bundle", OTHERS)
+def test_each_method_trains_in_the_other_bundles_too(other_data, tmp_path, bundle, name):
+    if bundle == "prostate":
+        pytest.importorskip("itk")
+    run = Trained(name, other_data[bundle], tmp_path, bundle=bundle, **BESIDE[bundle]).run()
+    assert len(run.outputs) == 2
+    for output in run.outputs:
+        losses = {"loss", "supervised_loss", *(f"{term}_loss" for term in METHODS[name].terms)}
+        assert losses | METHODS[name].notes <= set(output)
+        assert all(math.isfinite(value) for value in output.values())
+    assert len(run["network"].networks) == METHODS[name].students
+    assert run["network"].networks[0](torch.zeros(1, 1, 32, 32)).shape == (1, 2, 32, 32)
+    assert (tmp_path / "models" / "model.pt").is_file()
 
 
 # Labels

@@ -31,11 +31,27 @@ def test_folders_below_are_searched_too(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["a_gt.nii.gz", "a_4d.nii.gz", "a_seg.nii", "a_uncertainty.nii.gz", "._a.nii.gz", ".a.nii", "a.mha", "a.nii.bak"],
+    [
+        "a_gt.nii.gz",
+        "a_4d.nii.gz",
+        "a_seg.nii",
+        "a_uncertainty.nii.gz",
+        "._a.nii.gz",
+        ".a.nii",
+        "a.raw",
+        "a.nii.bak",
+        "a_segmentation.mhd",
+        "labelsTr/b.nii.gz",
+    ],
 )
 def test_labels_cines_maps_and_hidden_files_are_passed_over(tmp_path, name):
     touched(tmp_path, "image.nii.gz", name)
     assert names(tmp_path) == ["image"]
+
+
+def test_metaimages_are_images_too_and_their_voxels_are_not(tmp_path):
+    touched(tmp_path, "Case01.mhd", "Case01.raw", "Case01_segmentation.mhd", "Case02.mha")
+    assert names(tmp_path) == ["Case01", "Case02"]
 
 
 @pytest.mark.parametrize("name", ["4d_a.nii.gz", "gt.nii", "segment.nii.gz", "a.b.nii.gz", "a_gt_b.nii"])
@@ -61,7 +77,7 @@ def test_without_an_image_the_message_names_the_whole_path(tmp_path, monkeypatch
     touched(tmp_path / "images", *content)
     (tmp_path / "images").mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no NIfTI image \(\*\.nii, \*\.nii\.gz\)") as error:
+    with pytest.raises(FileNotFoundError, match=r"no image \(\*\.nii\.gz, \*\.nii, \*\.mhd, \*\.mha\)") as error:
         image_cases("images")
     assert str(tmp_path / "images") in str(error.value)
 

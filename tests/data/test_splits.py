@@ -274,3 +274,12 @@ def test_a_missing_label_is_no_matter_where_none_is_needed():
         if case["image"] in unlabeled:
             del case["label"]
     assert split_cases(cases, **settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("labeled", "unlabeled", "share"),
+    [("aab", "cccd", 0.5), ("a", "bcd", 0.25), ("ab", "", 1.0), ("", "", 0.0)],
+)
+def test_the_labeled_share_counts_patients(labeled, unlabeled, share):
+    lists = [[{"patient": name} for name in names] for names in (labeled, unlabeled)]
+    assert Split(*lists, [], [{"patient": "z"}]).labeled_share == share

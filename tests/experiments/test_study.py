@@ -2,12 +2,9 @@
 
 import json
 import re
-import shutil
-from pathlib import Path
 
 import pytest
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.experiments import (
     Figure,
     Grid,
@@ -206,18 +203,9 @@ def test_a_study_that_comes_with_the_package_is_found_by_its_name(tmp_path, monk
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory) -> Path:
-    """Bundles of the paper's three datasets, all of them that of ACDC."""
-    root = tmp_path_factory.mktemp("bundles")
-    for name in ("acdc", "prostate", "spleen"):
-        shutil.copytree(bundles_folder() / "acdc" / "configs", root / name / "configs")
-    return root
-
-
-@pytest.fixture(scope="module")
-def jobs(three) -> dict[str, list[Job]]:
+def jobs() -> dict[str, list[Job]]:
     studies = {name: read_study(path) for name, path in shipped_studies().items()}
-    return {name: plan(study.grids, bundles=three).jobs for name, study in studies.items()}
+    return {name: plan(study.grids).jobs for name, study in studies.items()}
 
 
 @pytest.mark.parametrize("name", shipped_studies())

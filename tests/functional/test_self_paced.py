@@ -13,6 +13,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from monai_spct.functional import (
     generalized_jsd,
+    initial_pace,
     kl_divergence,
     log_softmax,
     mixture,
@@ -298,6 +299,30 @@ class TestWhoLearns:
         assert not weights.requires_grad
         loss.sum().backward()
         assert logits.grad.flatten(1).any(dim=1).all()
+
+
+class TestInitialPace:
+    @pytest.mark.parametrize(
+        ("share", "pace"),
+        [(0.0, 0.5), (0.05, 0.5), (0.0500001, 0.4), (4 / 40, 0.4), (0.2, 0.4), (1.0, 0.4)],
+        ids=str,
+    )
+    @pytest.mark.parametrize("paces", [{"0.1": 0.4, "0.05": 0.5}, {0.05: 0.5, 0.1: 0.4}], ids=["words", "numbers"])
+    def test_it_is_that_of_the_smallest_ratio_which_the_share_does_not_exceed(self, paces, share, pace):
+        assert initial_pace(share, paces) == pace
+
+    @pytest.mark.parametrize("ratio", [0.05, 0.07, 0.1, 0.2])
+    def test_a_listed_ratio_is_found_again_from_whole_patients(self, ratio):
+        """Where it is at least one patient."""
+        paces = {ratio: 1.0, ratio / 2: 2.0, 2 * ratio: 3.0}
+        for patients in range(1, 200):
+            labeled = int(ratio * patients + 1e-9)
+            if labeled >= 1 and labeled / patients > ratio / 2:
+                assert initial_pace(labeled / patients, paces) == 1.0
+
+    def test_nothing_listed_is_refused(self):
+        with pytest.raises(ValueError, match="`paces` must list at least one ratio, got none"):
+            initial_pace(0.1, {})
 
 
 class TestPaceUpperBound:

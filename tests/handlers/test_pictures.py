@@ -247,3 +247,26 @@ def test_an_engine_that_gives_no_single_volumes_is_told_so(tmp_path):
     handler.attach(engine)
     with pytest.raises(ValueError, match=r"got no \['pred'\]"):
         engine.run([[{"image": torch.ones(1, 8, 8, 2)}]])
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=["left and right", "front and back", "both"])
+def test_whichever_way_a_file_goes_its_picture_is_the_same(tmp_path, axes):
+    """ACDC's files go to the left and the back, those of the Decathlon mostly the other way around."""
+    image = torch.arange(20 * 16 * 4.0).reshape(1, 20, 16, 4)
+    pred = torch.zeros(1, 20, 16, 4)
+    pred[:, 3:9, 2:6, 1:3] = 1
+    affine = torch.diag(torch.tensor([-1.0, -1.0, 1.0, 1.0]))
+    turned = affine.clone()
+    for axis in axes:
+        turned[axis, axis] = 1.0
+    for name, flipped, way in (("a", (), affine), ("b", [axis + 1 for axis in axes], turned)):
+        meta = {"filename_or_obj": "case.nii.gz"}
+        item = {
+            "image": MetaTensor(image.flip(flipped), affine=way, meta=meta),
+            "pred": pred.flip(flipped),
+            "label": pred.flip(flipped),
+        }
+        engine = Engine(lambda _, batch: batch)
+        SavePictures(tmp_path / name, structures={1: "spleen"}).attach(engine)
+        engine.run([[item]])
+    assert (tmp_path / "a" / "case.png").read_bytes() == (tmp_path / "b" / "case.png").read_bytes()

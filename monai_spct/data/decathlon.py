@@ -1,0 +1,96 @@
+"""A folder of the Medical Segmentation Decathlon, as it is downloaded, to a MONAI datalist."""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+__all__ = ["decathlon_cases"]
+
+
+def decathlon_cases(folder: str | Path, *, with_test_images: bool = False) -> list[dict[str, str]]:
+    """List the cases of a task of the Medical Segmentation Decathlon, such as ``Task09_Spleen``.
+
+    ``dataset.json`` says what there is; files that it does not name, such as the hidden ``._spleen_10.nii.gz`` of some
+    archives, are passed over::
+
+        dataset.json                  {"training": [{"image": "./imagesTr/a.nii.gz", "label": "./labelsTr/a.nii.gz"}],
+                                       "test": ["./imagesTs/b.nii.gz"]}
+        imagesTr/a.nii.gz
+        labelsTr/a.nii.gz             for the spleen: 0 background, 1 spleen
+        imagesTs/b.nii.gz             has no label
+
+    Args:
+        folder: where ``dataset.json`` is.
+        with_test_images: also list the images under ``test``, without a ``label``. They are left out by default, as
+            in the paper.
+
+    Returns:
+        One entry for each image, sorted by ``case``, all values strings: ``patient`` and ``case`` (both the file's name
+        without its suffix), ``image`` and ``label`` (absolute paths; images of ``test`` have no ``label``).
+
+    Raises:
+        FileNotFoundError: if the folder or ``dataset.json`` is missing, or files that it names are; all are named.
+        ValueError: if ``dataset.json`` cannot be read, names files outside of the folder, names an image twice, or
+            lists nothing.
+
+    Source:
+        Simpson et al., *A large annotated medical image dataset for the development and evaluation of segmentation
+        algorithms*, 2019, https://arxiv.org/abs/1902.09063.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from monai_spct.data import decathlon_cases, write_spleen_phantom
+        >>> with TemporaryDirectory() as parent:
+        ...     cases = decathlon_cases(write_spleen_phantom(f"{parent}/spleen", patients=2))
+        >>> cases[0]["case"], Path(cases[0]["label"]).parent.name
+        ('spleen_1', 'labelsTr')
+    """
+    root = Path(folder).expanduser().absolute()
+    listing = root / "dataset.json"
+    if not listing.is_file():
+        why = f"{listing} does not exist" if root.is_dir() else "there is no such folder"
+        raise FileNotFoundError(
+            f"no data set of the Medical Segmentation Decathlon in {root} ({why}).\n"
+            "It should hold dataset.json, imagesTr and labelsTr.\n"
+            "The spleen is Task09_Spleen of http://medicaldecathlon.com (CC BY-SA 4.0).\n"
+            "To try everything on made-up data instead:\n"
+            "  python -m monai.bundle run training --config_file "
+            "\"['bundles/spleen/configs/train.json','bundles/spleen/configs/phantom.json']\""
+        )
+    entries = _entries(listing, with_test_images)
+    if not entries:
+        raise ValueError(f"{listing} lists no cases under `training`.")
+    cases, outside, missing = [], [], []
+    for entry in entries:
+        case = {}
+        for key, name in entry.items():
+            path = Path(os.path.normpath(root / name))  # a link may lead elsewhere, the list may not
+            if root not in path.parents:
+                outside.append(name)
+            elif not path.is_file():
+                missing.append(str(path))
+            case[key] = str(path)
+        stem = Path(case["image"]).name.removesuffix(".gz").removesuffix(".nii")
+        cases.append({"patient": stem, "case": stem, **case})
+    if outside:
+        raise ValueError(f"{listing} names files outside of its folder: {', '.join(outside)}.")
+    if missing:
+        raise FileNotFoundError(f"{listing} names files that do not exist:\n" + "\n".join(missing))
+    if twice := [name for name, count in Counter(case["case"] for case in cases).items() if count > 1]:
+        raise ValueError(f"{listing} must list each image once, got twice: {', '.join(twice)}.")
+    return sorted(cases, key=lambda case: case["case"])
+
+
+def _entries(listing: Path, with_test_images: bool) -> list[dict[str, str]]:
+    """What ``dataset.json`` lists, as ``image`` and ``label``."""
+    try:
+        content: Any = json.loads(listing.read_text(encoding="utf-8"))
+        entries = [{"image": str(entry["image"]), "label": str(entry["label"])} for entry in content["training"]]
+        unlabeled = content.get("test", []) if with_test_images else []
+        return entries + [{"image": str(item["image"] if isinstance(item, dict) else item)} for item in unlabeled]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{listing} must list `training` as image and label of each case: {type(error).__name__}: {error}."
+        ) from error

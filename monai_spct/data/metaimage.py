@@ -1,0 +1,165 @@
+"""MetaImage files (``.mhd`` with ``.raw``, ``.mha``): what their text headers say, and whether it is true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MetaImageHeader", "is_metaimage", "problem_of", "read_header"]
+
+_BYTES = {
+    **dict.fromkeys(("MET_CHAR", "MET_UCHAR"), 1),
+    **dict.fromkeys(("MET_SHORT", "MET_USHORT"), 2),
+    **dict.fromkeys(("MET_INT", "MET_UINT", "MET_LONG", "MET_ULONG", "MET_FLOAT"), 4),
+    **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
+}
+_LONGEST = 16384  # bytes; a header has some twenty lines
+
+
+@dataclass(frozen=True)
+class MetaImageHeader:
+    """What a header says.
+
+    Args:
+        shape: voxels along each axis.
+        affine: ``(4, 4)``, voxel indices to millimeters, with axes to the right, to the front and up as in NIfTI. The
+            file itself has the first two the other way around.
+        data_file: the file with the voxels; none where they are spread over several.
+        size: bytes that it holds at least; not known of compressed voxels whose header does not tell.
+    """
+
+    shape: tuple[int, ...]
+    affine: NDArray[np.float64]
+    data_file: Path | None
+    size: int | None
+
+
+def is_metaimage(path: str | PathLike[str]) -> bool:
+    """Whether a file is named like a MetaImage header.
+
+    Example:
+        >>> from monai_spct.data.metaimage import is_metaimage
+        >>> is_metaimage("Case00.mhd"), is_metaimage("Case00.raw")
+        (True, False)
+    """
+    return Path(path).suffix.lower() in (".mhd", ".mha")
+
+
+def read_header(path: str | PathLike[str]) -> MetaImageHeader:
+    r"""Read the header of a volume; its voxels are not looked at.
+
+    Args:
+        path: an ``.mhd`` or ``.mha`` file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not the header of a volume; names the file and the reason.
+
+    Source:
+        https://itk.org/Wiki/ITK/MetaIO/Documentation
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from monai_spct.data.metaimage import read_header
+        >>> path = Path(tempfile.mkdtemp()) / "case.mhd"
+        >>> lines = "NDims = 3", "DimSize = 6 5 4", "ElementSpacing = 0.5 0.6 3", "ElementType = MET_SHORT"
+        >>> _ = path.write_text("\n".join([*lines, "ElementDataFile = case.raw"]))
+        >>> header = read_header(path)
+        >>> header.shape, header.size, header.affine.diagonal().tolist()
+        ((6, 5, 4), 240, [-0.5, -0.6, 3.0, 1.0])
+    """
+    path = Path(path)
+    fields, end = _fields(path)
+    try:
+        return _header(path, fields, end)
+    except KeyError as error:
+        raise ValueError(f"{path} is not a readable MetaImage header: it has no {error.args[0]}.") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not a readable MetaImage header: {str(error).rstrip('.')}.") from error
+
+
+def problem_of(path: str | PathLike[str]) -> str | None:
+    """Why a MetaImage cannot be read, in words that name the file; nothing if header and size of the data are right.
+
+    Args:
+        path: an ``.mhd`` or ``.mha`` file.
+
+    Example:
+        >>> from monai_spct.data.metaimage import problem_of
+        >>> problem_of("nowhere/Case00.mhd")
+        'nowhere/Case00.mhd does not exist.'
+    """
+    try:
+        header = read_header(path)
+    except FileNotFoundError:
+        return f"{path} does not exist."
+    except (OSError, ValueError) as error:
+        return str(error)
+    if header.data_file is None:
+        return None
+    if not header.data_file.is_file():
+        return f"{path} has its voxels in {header.data_file.name}, which does not exist beside it."
+    there = header.data_file.stat().st_size
+    if header.size is not None and there < header.size:
+        return f"{header.data_file} is truncated: it has {there} bytes, and {Path(path).name} tells of {header.size}."
+    return None
+
+
+def _fields(path: Path) -> tuple[dict[str, str], int]:
+    """The lines of a header by name, and where it ends in the file: the name of the data file is the last line."""
+    with path.open("rb") as file:
+        text = file.read(_LONGEST)
+    fields, end = {}, 0
+    for line in text.splitlines(keepends=True):
+        end += len(line)
+        name, separator, value = line.decode("latin-1").partition("=")
+        if not separator:
+            break
+        fields[name.strip()] = value.strip()
+        if name.strip() == "ElementDataFile":
+            break
+    return fields, end
+
+
+def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
+    dimensions = int(fields["NDims"])
+    if dimensions != 3:
+        raise ValueError(f"it is {dimensions}-D; give single volumes")
+    shape = tuple(int(number) for number in fields["DimSize"].split())
+    if len(shape) != 3 or min(shape) < 1:
+        raise ValueError(f"DimSize is {fields['DimSize']}")
+    spacing = _numbers(fields, ("ElementSpacing", "ElementSize"), (1, 1, 1))
+    # a row of the file is the direction of an axis
+    directions = (
+        _numbers(fields, ("TransformMatrix", "Rotation", "Orientation"), (1, 0, 0, 0, 1, 0, 0, 0, 1)).reshape(3, 3).T
+    )
+    affine = np.eye(4)
+    affine[:3, :3] = directions * spacing
+    affine[:3, 3] = _numbers(fields, ("Offset", "Position", "Origin"), (0, 0, 0))
+    affine[:2] *= -1  # left and back, as DICOM has it, to right and front
+    if fields["ElementType"] not in _BYTES:
+        raise ValueError(f"ElementType is {fields['ElementType']}")
+    voxel = _BYTES[fields["ElementType"]] * int(fields.get("ElementNumberOfChannels", 1))
+    compressed = fields.get("CompressedData", "False").lower() == "true"
+    stored = int(fields.get("CompressedDataSize", 0)) if compressed else prod(shape) * voxel
+    skipped = max(0, int(fields.get("HeaderSize", 0)))
+    name = fields["ElementDataFile"]
+    data_file, before = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)
+    if name.upper().startswith("LIST") or "%" in name:
+        return MetaImageHeader(shape, affine, None, None)
+    return MetaImageHeader(shape, affine, data_file, before + stored if stored else None)
+
+
+def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[float, ...]) -> NDArray[np.float64]:
+    """The numbers under the first of the names that is there."""
+    given = next((fields[name].split() for name in names if name in fields), default)
+    numbers = np.asarray(given, dtype=np.float64)
+    if numbers.shape != (len(default),) or not np.isfinite(numbers).all():
+        raise ValueError(f"{names[0]} must be {len(default)} numbers")
+    return numbers

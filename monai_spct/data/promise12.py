@@ -1,0 +1,82 @@
+"""The PROMISE12 folder, as it is downloaded, to a MONAI datalist."""
+
+import re
+from pathlib import Path
+
+from monai_spct.data.metaimage import problem_of
+
+__all__ = ["promise12_cases"]
+
+_CASE = re.compile(r"(?P<case>Case\d+)(?P<truth>_segmentation)?\.mhd")
+
+
+def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
+    """List the cases of a PROMISE12 folder.
+
+    The folder holds the files, or folders that hold them, as the parts of the download do::
+
+        TrainingData_Part1/Case00.mhd                   header of the image
+        TrainingData_Part1/Case00.raw                   its voxels, or Case00.zraw
+        TrainingData_Part1/Case00_segmentation.mhd      label: 0 background, 1 prostate
+        TrainingData_Part1/Case00_segmentation.raw
+
+    Headers are read, and the size of the voxels' files is compared with what they say. Hidden files and folders and all
+    files with other names are passed over.
+
+    Args:
+        folder: where the data is.
+
+    Returns:
+        One entry for each case, sorted by ``case`` whatever the order of the directory, all values strings: ``patient``
+        and ``case`` (both "Case00"), ``image`` (absolute path) and ``label`` (absolute path; left out where there is no
+        segmentation, as for the test cases of the challenge).
+
+    Raises:
+        FileNotFoundError: if the folder is missing or holds no cases.
+        ValueError: if a segmentation lacks its image, if a case is there twice, or if a header cannot be read or its
+            voxels' file is missing or too small; all such files are named at once.
+
+    Source:
+        Litjens et al., *Evaluation of prostate segmentation algorithms for MRI: the PROMISE12 challenge*, Medical Image
+        Analysis 2014.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from monai_spct.data import promise12_cases, write_promise12_phantom
+        >>> with TemporaryDirectory() as parent:
+        ...     cases = promise12_cases(write_promise12_phantom(f"{parent}/promise12", patients=2))
+        >>> [case["case"] for case in cases], Path(cases[0]["label"]).name
+        (['Case00', 'Case01'], 'Case00_segmentation.mhd')
+    """
+    root = Path(folder).expanduser().absolute()
+    images: dict[str, Path] = {}
+    labels: dict[str, Path] = {}
+    problems = []
+    for path in sorted(root.rglob("*.mhd")):
+        match = _CASE.fullmatch(path.name)
+        if match is None or any(part.startswith(".") for part in path.relative_to(root).parts):
+            continue
+        files, case = labels if match["truth"] else images, match["case"]
+        if case in files:
+            problems.append(f"{case} is there twice: {files[case]} and {path}; name the folder of one.")
+        files[case] = path
+        if problem := problem_of(path):
+            problems.append(problem)
+    problems += [f"label without its image: {labels[case]}." for case in sorted(labels.keys() - images.keys())]
+    if problems:
+        raise ValueError("\n".join(problems))
+    if not images:
+        raise FileNotFoundError(
+            f"no PROMISE12 cases in {root} ({'it holds none' if root.is_dir() else 'there is no such folder'}).\n"
+            "It should hold CaseNN.mhd and CaseNN.raw with CaseNN_segmentation.mhd and CaseNN_segmentation.raw, or "
+            "the TrainingData_PartN folders that do.\n"
+            "PROMISE12 comes from https://promise12.grand-challenge.org (its terms apply).\n"
+            "To try everything on made-up data instead:\n"
+            "  python -m monai.bundle run training --config_file "
+            "\"['bundles/prostate/configs/train.json','bundles/prostate/configs/phantom.json']\""
+        )
+    return [
+        {"patient": case, "case": case, "image": str(images[case])}
+        | ({"label": str(labels[case])} if case in labels else {})
+        for case in sorted(images)
+    ]

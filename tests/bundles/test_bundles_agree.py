@@ -1,0 +1,80 @@
+"""The bundles differ in what their data sets need, which is listed here, and in nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from monai_spct.bundles import bundles_folder
+
+BUNDLES = bundles_folder()
+OTHERS = ("prostate", "spleen")
+
+# the places where a bundle may say something else than that for ACDC
+DATA = {"bundle_root", "dataset_dir", "structures"}
+GRID = {"image_size", "resampling"}
+DIFFERING = {
+    ("prostate", "train"): {
+        *(DATA | {"cases", "test_ratio"}),
+        *("co_training_weight", "pace_start"),
+    },
+    ("prostate", "evaluate"): DATA | {"cases", "test_ratio"},
+    ("prostate", "inference"): DATA,
+    ("spleen", "train"): {
+        *(DATA | GRID | {"cases", "num_test"}),
+        *("crop_size", "learning_rate", "consistency_weight", "pace_start"),
+    },
+    ("spleen", "evaluate"): DATA | GRID | {"cases", "num_test"},
+    ("spleen", "inference"): DATA | GRID,
+}
+
+
+def config(bundle: str, name: str) -> dict[str, object]:
+    return json.loads((BUNDLES / bundle / "configs" / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(("bundle", "name"), DIFFERING, ids="-".join)
+def test_a_config_differs_in_the_listed_keys_and_no_others(bundle, name):
+    mine, acdc = config(bundle, name), config("acdc", name)
+    assert {key for key in mine.keys() | acdc.keys() if mine.get(key) != acdc.get(key)} == DIFFERING[bundle, name]
+
+
+@pytest.mark.parametrize(("bundle", "name"), DIFFERING, ids="-".join)
+def test_the_keys_come_in_one_order(bundle, name):
+    shared = config(bundle, name).keys() & config("acdc", name).keys()
+    orders = [[key for key in config(which, name) if key in shared] for which in (bundle, "acdc")]
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize(("bundle", "name"), DIFFERING, ids="-".join)
+def test_cases_and_roots_differ_by_a_name_alone(bundle, name):
+    """Where a part of a key may differ, the rest of it may not."""
+    mine, acdc = config(bundle, name), config("acdc", name)
+    assert mine["bundle_root"] == {**acdc["bundle_root"], "name": bundle}
+    if name != "inference":
+        assert {**mine["cases"], "_target_": ""} == {**acdc["cases"], "_target_": ""}
+
+
+@pytest.mark.parametrize("bundle", OTHERS)
+@pytest.mark.parametrize("file", ["LICENSE", "configs/logging.conf"])
+def test_these_files_are_the_same_in_all(bundle, file):
+    assert (BUNDLES / bundle / file).read_bytes() == (BUNDLES / "acdc" / file).read_bytes()
+
+
+@pytest.mark.parametrize("bundle", OTHERS)
+def test_the_bundles_have_the_same_files(bundle):
+    def files(name: str) -> set[str]:
+        folder = BUNDLES / name
+        kept = [path for part in ("configs", "docs") for path in (folder / part).rglob("*")] + [folder / "LICENSE"]
+        return {path.relative_to(folder).as_posix() for path in kept if path.is_file()}
+
+    assert files(bundle) == files("acdc") - {"configs/one_structure.json"}
+
+
+@pytest.mark.parametrize("bundle", OTHERS)
+def test_the_metadata_have_the_same_entries(bundle):
+    mine, acdc = (json.loads(Path(BUNDLES / b / "configs" / "metadata.json").read_text()) for b in (bundle, "acdc"))
+    assert mine.keys() == acdc.keys()
+    for key in ("schema", "version", "monai_version", "pytorch_version", "numpy_version", "authors", "copyright"):
+        assert mine[key] == acdc[key], key
+    assert mine["required_packages_version"].items() >= acdc["required_packages_version"].items()

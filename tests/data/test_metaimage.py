@@ -1,0 +1,147 @@
+"""What a MetaImage header says is what ITK reads, and what is wrong with one is said before."""
+
+import re
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from monai.data.image_reader import ITKReader
+from monai.transforms import LoadImage
+
+from monai_spct.data import VolumeReader
+from monai_spct.data.metaimage import is_metaimage, problem_of, read_header
+from monai_spct.data.phantom_parts import save_metaimage
+
+VOXELS = np.arange(120, dtype=np.int16).reshape(6, 5, 4)
+
+
+def a_volume(folder: Path, **changes: object) -> Path:
+    """6 x 5 x 4 voxels of 0.5 x 0.6 x 3 mm; a line that is changed to None is left out."""
+    path = folder / "case.mhd"
+    save_metaimage(path, VOXELS, (0.5, 0.6, 3.0))
+    rewrite(path, **changes)
+    return path
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    fields = dict(line.split(" = ") for line in path.read_text().splitlines())
+    last = fields.pop("ElementDataFile")
+    fields = {**fields, **changes, "ElementDataFile": changes.get("ElementDataFile", last)}
+    path.write_text("".join(f"{name} = {value}\n" for name, value in fields.items() if value is not None))
+
+
+def compressed(folder: Path, **changes: object) -> Path:
+    path = a_volume(folder)
+    data = zlib.compress((folder / "case.raw").read_bytes())
+    (folder / "case.raw").unlink()
+    (folder / "case.zraw").write_bytes(data)
+    rewrite(path, CompressedData=True, CompressedDataSize=len(data), ElementDataFile="case.zraw", **changes)
+    return path
+
+
+def local(folder: Path) -> Path:
+    header = a_volume(folder, ElementDataFile="LOCAL")
+    path = header.with_suffix(".mha")
+    path.write_bytes(header.read_bytes() + (folder / "case.raw").read_bytes())
+    return path
+
+
+def oblique(folder: Path) -> Path:
+    return a_volume(folder, TransformMatrix="0.6 0.8 0 -0.8 0.6 0 0 0 1", Offset="10 -20 30.5")
+
+
+@pytest.mark.parametrize("make", [a_volume, compressed, local, oblique], ids=lambda make: make.__name__)
+def test_axes_spacing_and_orientation_are_right(tmp_path, make):
+    """P4."""
+    pytest.importorskip("itk")
+    path = make(tmp_path)
+    image = LoadImage(reader=VolumeReader())(path)
+    assert image.shape == (6, 5, 4)
+    np.testing.assert_array_equal(np.asarray(image), VOXELS)
+    np.testing.assert_allclose(image.pixdim, (0.5, 0.6, 3.0))
+    header = read_header(path)
+    assert header.shape == (6, 5, 4)
+    np.testing.assert_allclose(header.affine, image.affine, atol=1e-12)
+    reader = ITKReader()
+    np.testing.assert_allclose(header.affine, reader.get_data(reader.read(path))[1]["affine"], atol=1e-12)
+    if make is not oblique:
+        np.testing.assert_allclose(header.affine, np.diag([-0.5, -0.6, 3, 1]), atol=1e-12)
+    assert problem_of(path) is None
+
+
+def no_data(path: Path) -> None:
+    path.with_suffix(".raw").unlink()
+
+
+def half_of_the_data(path: Path) -> None:
+    path.with_suffix(".raw").write_bytes(path.with_suffix(".raw").read_bytes()[:120])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (no_data, r"case\.mhd has its voxels in case\.raw, which does not exist"),
+        (half_of_the_data, r"case\.raw is truncated: it has 120 bytes, and case\.mhd tells of 240\."),
+        (lambda path: rewrite(path, DimSize="6 5 5"), r"case\.raw is truncated: it has 240 bytes, .* of 300\."),
+        (lambda path: rewrite(path, DimSize="6 5"), "DimSize is 6 5"),
+        (lambda path: rewrite(path, DimSize="6 5 0"), "DimSize is 6 5 0"),
+        (lambda path: rewrite(path, DimSize=None), "it has no 'DimSize'|it has no DimSize"),
+        (lambda path: rewrite(path, NDims=4), "it is 4-D; give single volumes"),
+        (lambda path: rewrite(path, NDims="three"), "invalid literal for int"),
+        (lambda path: rewrite(path, ElementType="MET_OTHER"), "ElementType is MET_OTHER"),
+        (lambda path: rewrite(path, ElementSpacing="1 1"), "ElementSpacing must be 3 numbers"),
+        (lambda path: rewrite(path, ElementSpacing="1 nan 1"), "ElementSpacing must be 3 numbers"),
+        (lambda path: path.write_bytes(b"\x00\xff" * 50), "it has no NDims"),
+        (lambda path: path.write_text(""), "it has no NDims"),
+        (lambda path: path.unlink(), "does not exist"),
+    ],
+    ids=[
+        *("no data", "half of the data", "header that lies", "two sizes", "a size of 0", "no size", "4-D", "a word"),
+        *("unknown type", "two spacings", "nan", "binary", "empty", "no file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, spoil, message):
+    path = a_volume(tmp_path)
+    spoil(path)
+    problem = problem_of(path)
+    assert problem is not None
+    assert str(tmp_path) in problem
+    assert re.search(message, problem), problem
+    with pytest.raises(ValueError, match=message):
+        LoadImage(reader=VolumeReader())(path)
+
+
+def test_compressed_voxels_are_measured_by_their_compressed_size(tmp_path):
+    path = compressed(tmp_path)
+    assert problem_of(path) is None
+    data = path.with_suffix(".zraw")
+    data.write_bytes(data.read_bytes()[:-5])
+    assert "is truncated" in str(problem_of(path))
+
+
+def test_a_zraw_whose_header_does_not_tell_its_size_is_left_to_itk(tmp_path):
+    path = compressed(tmp_path)
+    rewrite(path, CompressedDataSize=None)
+    assert read_header(path).size is None
+    assert problem_of(path) is None
+
+
+def test_an_mha_that_ends_early_is_noticed(tmp_path):
+    path = local(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "is truncated" in str(problem_of(path))
+
+
+def test_without_itk_the_message_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "itk", None)
+    with pytest.raises(ImportError, match=r'case\.mhd is read by ITK, .* pip install "monai-spct\[itk\]"'):
+        LoadImage(reader=VolumeReader())(a_volume(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["a.mhd", "A.MHA"])
+def test_a_metaimage_is_known_by_its_name(name):
+    assert is_metaimage(name)
+    assert VolumeReader().verify_suffix(name)
+    assert not is_metaimage("a.nii.gz")
