@@ -73,6 +73,7 @@ def test_a_signal_is_told_from_an_exit_status(tmp_path):
 
 
 @needs_proc
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_command_ends_with_an_interruption(tmp_path, number):
     child = tmp_path / "number"

@@ -284,6 +284,7 @@ def test_an_interruption_leaves_the_cell_to_be_gone_on_with(tiny, tmp_path):
         assert not (folder / "done.json").exists()
 
 
+@pytest.mark.usefixtures("listening")
 def test_an_interruption_on_the_command_line_says_how_to_go_on(tiny, tmp_path, capsys):
     (tmp_path / "grid.yaml").write_text("datasets: [tiny]\nsettings: {seconds: 600}")
     Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
