@@ -16,7 +16,7 @@ from monai_spct.experiments.lines import refuse_tables
 from monai_spct.experiments.planning import Job, plan
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.results import finished_cells, record_study
-from monai_spct.experiments.runner import refuse_other_configurations, run_jobs
+from monai_spct.experiments.runner import refuse_missing_data, refuse_other_configurations, run_jobs
 from monai_spct.experiments.study import Study, read_study
 from monai_spct.experiments.table import count_states, format_states
 
@@ -56,6 +56,7 @@ def run(
         if flag(dry_run):
             sys.stdout.write("".join(f"{line}\n" for line in _commands(jobs, root)))
             return
+        refuse_missing_data(jobs, root)
         record_study(root, Path(str(file)).stem, study, [job.cell for job in planned])
         if not planned:
             sys.stdout.write("its figures need no runs: see `report`\n")

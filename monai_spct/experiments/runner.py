@@ -19,7 +19,7 @@ from monai_spct.experiments.planning import Job, Phase
 from monai_spct.experiments.process import call, stopped_by_sigterm
 from monai_spct.experiments.refusals import GridError
 
-__all__ = ["refuse_other_configurations", "run_jobs", "seconds_left"]
+__all__ = ["refuse_missing_data", "refuse_other_configurations", "run_jobs", "seconds_left"]
 
 _PATIENCE = 1.0  # seconds to wait for a lock: `status` holds one for a moment
 _SHOWN = 5  # differences in a message
@@ -51,7 +51,7 @@ def run_jobs(jobs: Sequence[Job], folder: str | Path) -> dict[str, str]:
     refuse_other_configurations(jobs, root)
     durations = {job.name: state.seconds or 0.0 for job in jobs if (state := _state_if_done(job, root))}
     waiting = [job for job in jobs if job.name not in durations]
-    _refuse_missing_data(waiting)
+    refuse_missing_data(jobs, root)
     outcomes = dict.fromkeys(durations, "done")
     with stopped_by_sigterm(), _Bar(jobs, durations) as bar:
         for position, job in enumerate(waiting):
@@ -83,6 +83,19 @@ def refuse_other_configurations(jobs: Iterable[Job], folder: Path) -> None:
             f"cells were made from another configuration:{''.join(problems[:_SHOWN])}{more}\n"
             "Choose another `--folder`, or delete these folders to run the cells anew."
         )
+
+
+def refuse_missing_data(jobs: Iterable[Job], folder: Path) -> None:
+    """Refuse to start where the data of a cell that is not done are missing.
+
+    Raises:
+        GridError: naming the dataset and its folder.
+    """
+    waiting = [job for job in jobs if not _state_if_done(job, folder)]
+    for dataset, data in {job.cell.dataset: job.training.content.get("dataset_dir") for job in waiting}.items():
+        # a bundle may also make its data, or work out where they are
+        if isinstance(data, str) and not data.startswith(("$", "@", "%")) and not Path(data).exists():
+            raise GridError(f"the data of `{dataset}` are not at {data}: say where with `--data {dataset}=...`.")
 
 
 def seconds_left(jobs: Iterable[Job], durations: Mapping[str, float]) -> float | None:
@@ -167,14 +180,6 @@ def _phase(
     if error:
         on_disk.failed(place, error, seconds)
     return error, seconds
-
-
-def _refuse_missing_data(jobs: Sequence[Job]) -> None:
-    folders = {job.cell.dataset: job.training.content.get("dataset_dir") for job in jobs}
-    for dataset, folder in folders.items():
-        # a bundle may also make its data, or work out where they are
-        if isinstance(folder, str) and not folder.startswith(("$", "@", "%")) and not Path(folder).exists():
-            raise GridError(f"the data of `{dataset}` are not at {folder}: say where with `--data {dataset}=...`.")
 
 
 def _provenance(job: Job) -> dict[str, object]:
