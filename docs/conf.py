@@ -32,7 +32,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(Any|ArrayLike|Callable|DTypeLike|Figure|Iterable|Iterator|Mapping|NDArray|Path|Sequence)"),
     (r"py:.*", r"(Dataset|Engine|Inferer|LossReduction|MapTransform|Metric|Optimizer|Randomizable|Sampler|Tensor)"),
     (r"py:exc", r".*Error"),
-    (r"py:class", r"monai_spct\.networks\.(ensemble|weights)\.Module|dict\[str"),  # a type variable; half a signature
+    (r"py:class", r"monai_spct\.networks\.(ensemble|weights)\.Module"),  # a type variable
+    (r"py:class", r"dict\[str|.*Mapping\[str"),  # halves of signatures
 ]
 
 html_theme = "furo"

@@ -101,7 +101,7 @@ add `labeled_ratio` to `rows`, or choose by `where`.
 
 
 def _keys(item: Table | Figure, cells: Sequence[Cell]) -> tuple[str, ...]:
-    keys = default_rows(cells) if item.rows is None else item.rows
+    keys = default_rows(cells) if item.rows is None else tuple(item.rows)
     known = {key for cell in cells for key in cell.places} - {"datasets", SEED}
     _refuse_unknown("rows", keys, known)
     if isinstance(item, Table):

@@ -54,12 +54,12 @@ class Table:
         ('dsc',)
     """
 
-    scores: tuple[str, ...]
+    scores: Sequence[str]
     title: str = ""
-    rows: tuple[str, ...] | None = None
-    within: tuple[str, ...] | None = None
+    rows: Sequence[str] | None = None
+    within: Sequence[str] | None = None
     where: Mapping[str, Value] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
+    columns: Sequence[str] = ()
     pair_by: str | None = None
     kind: ClassVar[str] = "table"
 
@@ -87,11 +87,11 @@ class Figure:
 
     kind: str
     title: str = ""
-    rows: tuple[str, ...] | None = None
+    rows: Sequence[str] | None = None
     where: Mapping[str, Value] = field(default_factory=dict)
     slices: Slices | Mapping[str, Slices] = 2
-    epochs: tuple[int, ...] = ()
-    alphas: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0)
+    epochs: Sequence[int] = ()
+    alphas: Sequence[float] = (0.0, 0.1, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Study:
         Table(scores=('dsc',), title='', rows=None, within=None, where={}, columns=(), pair_by=None)
     """
 
-    grids: tuple[Grid, ...]
+    grids: Sequence[Grid]
     title: str = ""
-    show: tuple[Table | Figure, ...] = (Table(("dsc",)), Table(("hd",)), Figure("curves"), Figure("comparison"))
+    show: Sequence[Table | Figure] = (Table(("dsc",)), Table(("hd",)), Figure("curves"), Figure("comparison"))
 
 
 def shipped_studies() -> dict[str, Path]:

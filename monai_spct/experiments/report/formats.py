@@ -24,6 +24,11 @@ class Texts:
         columns: heads of the entries.
         blocks: lines of each block; a line has its labels, empty where they are those of the line above, and its
             entries: a text, whether it is the best, and whether it is so significantly.
+
+    Example:
+        >>> from monai_spct.experiments.report import Texts
+        >>> Texts(["method"], ["LV"], [[(["DAN"], [("75.00", True, False)])]]).blocks[0][0][0]
+        ['DAN']
     """
 
     heads: list[str]

@@ -86,6 +86,11 @@ class Line:
         labels: a value for each of the table's keys.
         block: which lines it is compared with: those of the same block.
         entries: one for each column.
+
+    Example:
+        >>> from monai_spct.experiments.report import Entry, Line
+        >>> Line(labels=(0.1, "dan"), block=(0.1,), entries=(Entry(0.75, None, runs=1, planned=1),)).entries[0].mean
+        0.75
     """
 
     labels: Labels
