@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from monai.inferers import Inferer
 from torch import Tensor, nn
 
 from monai_spct.functional import log_softmax
-from monai_spct.networks import Ensemble
+from monai_spct.networks import Ensemble, batch_statistics
 
 __all__ = ["SemiSupervisedInferer"]
 
@@ -24,17 +24,21 @@ class SemiSupervisedInferer(Inferer):
     One pass over both kinds of images gives a batch normalization the statistics of both, and costs less than two.
 
     Args:
-        teachers: frozen networks, one for each student, which run without gradient in the mode that they are in; none
-            for methods without teachers.
+        teachers: frozen networks, one for each student, which run without gradient in the mode that they are in, see
+            also ``batch_statistics``; none for methods without teachers.
         move: from images to moved images and a function that takes predictions back, for example
             :class:`~monai_spct.transforms.RandomQuarterTurn`; none leaves the images as they are.
         uncertainty: from teachers and unlabeled images to the teachers' uncertainty at each voxel, for example
             :class:`~monai_spct.inferers.MonteCarloDropout`; needs teachers.
         discriminator: from images and the students' probabilities to a logit for each image, for example
             :class:`~monai_spct.networks.EvaluationNetwork`. Here it judges and does not learn.
+        batch_statistics: whether the teachers' batch normalizations go by the unlabeled batch, as the students' do by
+            theirs, instead of the running statistics, which come from all images alike. Where intensities differ
+            between patients, as in MRI of several centers, the running ones let teachers miss a structure, and
+            students learn to miss it.
 
     Raises:
-        ValueError: when there is an ``uncertainty`` but no teacher.
+        ValueError: when there is an ``uncertainty`` but no teacher, or ``batch_statistics`` is no truth value.
 
     Example:
         >>> import torch
@@ -55,14 +59,18 @@ class SemiSupervisedInferer(Inferer):
         move: Move | None = None,
         uncertainty: Callable[[Ensemble, Tensor], Tensor] | None = None,
         discriminator: nn.Module | None = None,
+        batch_statistics: bool = True,
     ) -> None:
         super().__init__()
         if uncertainty is not None and teachers is None:
             raise ValueError("`uncertainty` is that of the `teachers`, and there are none.")
+        if not isinstance(batch_statistics, bool):  # a word from a command line would count as true
+            raise ValueError(f"`batch_statistics` must be True or False, got {batch_statistics!r}.")
         self.teachers = teachers
         self.move = move
         self.uncertainty = uncertainty
         self.discriminator = discriminator
+        self.batch_statistics = batch_statistics
 
     def __call__(
         self, inputs: Tensor, network: Callable[..., Any], *args: Any, unlabeled: Tensor | None = None, **kwargs: Any
@@ -93,7 +101,8 @@ class SemiSupervisedInferer(Inferer):
             "unlabeled": undo(log_softmax(logits[:, len(inputs) :], dim=2)),
         }
         if self.teachers is not None:
-            with torch.no_grad():  # teachers learn by averaging alone
+            mode = batch_statistics(self.teachers) if self.batch_statistics else nullcontext()
+            with torch.no_grad(), mode:  # teachers learn by averaging alone
                 predictions["teacher"] = log_softmax(self.teachers.logits(unlabeled), dim=2)
                 if self.uncertainty is not None:
                     predictions["uncertainty"] = self.uncertainty(self.teachers, unlabeled)

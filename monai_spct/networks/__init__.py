@@ -1,5 +1,6 @@
 """Networks: backbones from an image to logits, and ensembles of them."""
 
+from monai_spct.networks.batch_statistics import batch_statistics
 from monai_spct.networks.enet import ENet
 from monai_spct.networks.ensemble import Ensemble, build_ensemble, compiled, frozen_copy
 from monai_spct.networks.evaluation import EvaluationNetwork
@@ -15,6 +16,7 @@ __all__ = [
     "PReLU",
     "SegNet",
     "UNet",
+    "batch_statistics",
     "build_ensemble",
     "compiled",
     "count_networks",

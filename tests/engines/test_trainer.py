@@ -1,3 +1,4 @@
+import copy
 import math
 import sys
 import weakref
@@ -82,6 +83,14 @@ def history_of(trainer, *names: str) -> list[tuple[float, ...]]:
 # Against a loop without MONAI
 
 
+def by_its_batch(teacher):
+    """A copy that normalizes by its batch; what it notes of it is lost with it."""
+    teacher = copy.deepcopy(teacher)
+    for module in teacher.modules():
+        module.train(isinstance(module, nn.modules.batchnorm._BatchNorm))
+    return teacher
+
+
 def plain_loop(students, teachers, batches, optimizer, *, gamma, alpha, eps, weights, beta, turns):
     """The whole method as one would write it down; returns the losses."""
     losses = []
@@ -96,7 +105,7 @@ def plain_loop(students, teachers, batches, optimizer, *, gamma, alpha, eps, wei
             answers = logits[len(image) :].softmax(1)
             back = torch.stack([torch.rot90(p, -k, (1, 2)) for p, k in zip(answers, moves, strict=True)])
             with torch.no_grad():
-                target = teacher(unlabeled).softmax(1)
+                target = by_its_batch(teacher)(unlabeled).softmax(1)
             consistency += (back - target).square().mean() / len(students)
             probs.append(back)
         p = torch.stack(probs)

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -79,11 +81,24 @@ def test_teachers_learn_nothing_and_stay_as_they_are():
     first, second = (inferer(LABELED, students, unlabeled=UNLABELED) for _ in range(2))
     assert not first["teacher"].requires_grad
     assert first["unlabeled"].requires_grad
-    assert torch.equal(first["teacher"], second["teacher"])  # no dropout, no batch statistics
+    assert torch.equal(first["teacher"], second["teacher"])  # no dropout
     assert not torch.equal(first["unlabeled"], second["unlabeled"])
     assert not any(module.training for module in teachers.modules())
     for name, value in teachers.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize("by_batch", [True, False])
+def test_teachers_normalize_by_the_unlabeled_batch_unless_told_otherwise(by_batch):
+    students = students_of(with_norm, 2)
+    teachers = frozen_copy(students)
+    inferer = SemiSupervisedInferer(teachers=teachers, batch_statistics=by_batch)
+    predictions = inferer(LABELED, students, unlabeled=5 + UNLABELED)["teacher"]
+    for prediction, (conv, norm, _) in zip(predictions, copy.deepcopy(teachers).networks, strict=True):
+        expected = norm.train(by_batch)(conv(5 + UNLABELED)).log_softmax(1)
+        torch.testing.assert_close(prediction, expected)
+        other = norm.train(not by_batch)(conv(5 + UNLABELED)).log_softmax(1)
+        assert not torch.allclose(prediction, other, atol=0.1)
 
 
 @pytest.mark.parametrize("count", [1, 3], ids=lambda k: f"{k} students")
@@ -151,3 +166,8 @@ def test_images_of_another_size_are_refused(shape):
     with pytest.raises(ValueError, match="must have the same channels and size") as e:
         SemiSupervisedInferer()(LABELED, students_of(Lamp), unlabeled=torch.rand(shape))
     assert f"(1, 6, 6) and {shape[1:]}" in str(e.value)
+
+
+def test_a_word_is_no_truth_value():
+    with pytest.raises(ValueError, match="`batch_statistics` must be True or False, got 'false'"):
+        SemiSupervisedInferer(batch_statistics="false")
