@@ -194,6 +194,12 @@ def test_a_run_of_two_that_broke_off_ends_where_it_would_have_ended(looked_into,
     assert same(*files)
 
 
+def test_a_checkpoint_that_one_of_them_does_not_find_is_refused_by_both(seen):
+    for message in seen["refused"]:
+        assert "find" in message
+        assert "give all of them one shared folder" in message
+
+
 def test_means_over_processes_are_right(seen):
     assert seen["averaged"] == [True, True]
 
