@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import difflib
+import logging
+import os
 import re
 import shutil
 import sys
@@ -11,7 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import ignite.distributed as idist
+import torch
 import yaml
+from torch import distributed as dist
 
 __all__ = [
     "bundle_root",
@@ -19,6 +24,7 @@ __all__ = [
     "copy",
     "did_you_mean",
     "flag",
+    "join_processes",
     "put_the_cause_last",
     "refuse_unknown_overrides",
 ]
@@ -174,6 +180,49 @@ def flag(value: object) -> bool:
     if str(value).lower() not in words:
         raise ValueError(f"a switch must be true or false, got {value!r}.")
     return words[str(value).lower()]
+
+
+def join_processes(device: torch.device | str) -> None:
+    """Let this process train together with the others that ``torchrun`` has started.
+
+    GPUs exchange gradients by NCCL, CPUs by Gloo. The log of all processes but the first has warnings and errors alone.
+    ``ignite.distributed.finalize()`` parts them again.
+
+    Args:
+        device: of this process: ``cuda:0`` for the first on a machine, ``cuda:1`` for the second, ..., or ``cpu``.
+
+    Raises:
+        ValueError: when ``torchrun`` did not start this process, or ``device`` is no GPU of this machine.
+
+    Example:
+        >>> from monai_spct.bundles import join_processes
+        >>> join_processes("cpu")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ValueError: several processes are started by `torchrun`, which sets `RANK`, ...
+    """
+    device = torch.device(device)
+    variables = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    missing = [name for name in variables if name not in os.environ]
+    if missing:
+        raise ValueError(
+            f"several processes are started by `torchrun`, which sets `{'`, `'.join(variables)}`; missing here: "
+            f"{', '.join(missing)}. For one process leave `multi_gpu_train.json` out."
+        )
+    if device.type == "cuda":
+        if device.index is None or device.index >= torch.cuda.device_count():
+            raise ValueError(
+                f"`device` must be a GPU of its own for each process, of the {torch.cuda.device_count()} that this "
+                f"machine has, got {device} in process {os.environ['LOCAL_RANK']}: start as many as there are GPUs."
+            )
+        torch.cuda.set_device(device)
+    if "SLURM_JOB_ID" in os.environ:  # there ignite asks SLURM, which knows the jobs and not the processes of a job
+        os.environ["SLURM_LOCALID"] = os.environ["LOCAL_RANK"]
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    idist.sync()  # all at once, since ignite's first look at the processes is an exchange among them
+    if idist.get_rank() > 0:
+        logging.disable(logging.INFO)
 
 
 def put_the_cause_last() -> None:

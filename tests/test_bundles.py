@@ -6,8 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from monai_spct.bundles import bundle_root, bundles_folder, copy, flag, put_the_cause_last, refuse_unknown_overrides
+from monai_spct.bundles import (
+    bundle_root,
+    bundles_folder,
+    copy,
+    flag,
+    join_processes,
+    put_the_cause_last,
+    refuse_unknown_overrides,
+)
 
 PACKAGE_PARENT = Path(sys.modules["monai_spct"].__file__).parents[1]
 TRAIN = bundles_folder() / "acdc" / "configs" / "train.json"
@@ -319,3 +328,25 @@ def test_each_bundle_can_be_copied(tmp_path, name):
     assert (tmp_path / name / "configs" / "metadata.json").is_file()
     assert bundle_root(name, ["--config_file", str(tmp_path / name / "configs" / "train.json")]) == str(tmp_path / name)
     assert bundle_root(name, []) == str(bundles_folder() / name)
+
+
+PROCESS = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+
+
+def test_several_processes_need_torchrun(monkeypatch):
+    for name, value in PROCESS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("LOCAL_RANK")
+    with pytest.raises(
+        ValueError, match=r"started by `torchrun`, .*; missing here: LOCAL_RANK\. .*leave `multi_gpu_tr"
+    ):
+        join_processes("cpu")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:99"])
+def test_each_process_needs_a_gpu_of_its_own(monkeypatch, device):
+    for name, value in PROCESS.items():
+        monkeypatch.setenv(name, value)
+    message = rf"`device` must be a GPU of its own .* the {torch.cuda.device_count()} .*, got {device} in process 1:"
+    with pytest.raises(ValueError, match=message):
+        join_processes(device)

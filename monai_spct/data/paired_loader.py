@@ -62,8 +62,8 @@ class PairedLoader:
     """Batches ``{"image", "label", "unlabeled"}`` of two datasets; without unlabeled data, ``{"image", "label"}``.
 
     Both datasets are shuffled by draws of their own and recycle, so that an epoch has the same length however few
-    the labels are. Batches depend on the seed and the epoch alone: not on the number of workers, not on what ran
-    before.
+    the labels are. Batches depend on the seed, the process and the epoch alone: not on the number of workers, not on
+    what ran before.
 
     Args:
         labeled: dataset whose items, asked for by ``(index, seed)``, have ``image`` and ``label``.
@@ -74,6 +74,7 @@ class PairedLoader:
         seed: of the shuffling and of the random transforms.
         num_workers: processes that make the items of each dataset; 0 makes them in this process.
         pin_memory: whether to put batches into page-locked memory, for a GPU.
+        rank: the number of this process, from 0, where several train together: each one draws batches of its own.
 
     Raises:
         ValueError: when there is no labeled item, or a size is not a whole number of at least 1.
@@ -101,9 +102,11 @@ class PairedLoader:
         seed: int = 0,
         num_workers: int = 0,
         pin_memory: bool = False,
+        rank: int = 0,
     ) -> None:
         self.num_iterations = at_least("epoch_length", epoch_length, 1)
         at_least("num_workers", num_workers, 0)
+        at_least("rank", rank, 0)
         if not len(labeled):  # type: ignore[arg-type]
             raise ValueError("`labeled` must hold at least one slice with a label, got none.")
         sources = [(labeled, labeled_batch_size, "labeled_batch_size")]
@@ -115,7 +118,7 @@ class PairedLoader:
                 batch_size=at_least(name, batch_size, 1),
                 num_batches=epoch_length,
                 seed=seed,
-                stream=stream,
+                stream=2 * rank + stream,
             )
             for stream, (dataset, batch_size, name) in enumerate(sources)
         ]

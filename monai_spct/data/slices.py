@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import ignite.distributed as idist
 import numpy as np
 import torch
 from monai.data import get_track_meta, set_track_meta
@@ -28,7 +29,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
         transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
         augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
         keys: what to keep of a case. Images are kept as float32, labels as uint8.
-        progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``.
+        progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``, and in
+            all but the first of several processes.
 
     Raises:
         ValueError: when a case lacks one of the keys, or there are cases, but none has a slice.
@@ -54,7 +56,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
     ) -> None:
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
-        bar = tqdm(cases, desc=f"loading {progress} volumes", disable=progress is None or not cases, mininterval=1.0)
+        silent = progress is None or not cases or idist.get_rank() > 0
+        bar = tqdm(cases, desc=f"loading {progress} volumes", disable=silent, mininterval=1.0)
         self.volumes = [self._prepared(transform(dict(case)), case) for case in bar]
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:

@@ -2,11 +2,13 @@
 
 from monai_spct.functional.averaging import StatePairs, ema_decay, ema_update
 from monai_spct.functional.divergence import entropy, generalized_jsd, kl_divergence, log_softmax, mixture
+from monai_spct.functional.processes import average_over_processes
 from monai_spct.functional.schedules import geometric_growth, linear_rampup, sigmoid_rampup
 from monai_spct.functional.self_paced import initial_pace, pace_upper_bound, self_paced_jsd, self_paced_weights
 
 __all__ = [
     "StatePairs",
+    "average_over_processes",
     "ema_decay",
     "ema_update",
     "entropy",

@@ -1,5 +1,6 @@
 """Handlers: when something happens."""
 
+from monai_spct.handlers.average_buffers import AverageBuffers
 from monai_spct.handlers.checkpoints import SaveBest, SaveCheckpoints, save_atomically
 from monai_spct.handlers.discriminator_step import DiscriminatorStep
 from monai_spct.handlers.ema_teacher import EMATeacher
@@ -10,8 +11,10 @@ from monai_spct.handlers.pictures import SavePictures, contour_picture
 from monai_spct.handlers.predictions import SavePredictions
 from monai_spct.handlers.progress import Progress, scalars
 from monai_spct.handlers.scores import SaveScores
+from monai_spct.handlers.seed_each_epoch import SeedEachEpoch
 
 __all__ = [
+    "AverageBuffers",
     "DiscriminatorStep",
     "EMATeacher",
     "Progress",
@@ -22,6 +25,7 @@ __all__ = [
     "SavePictures",
     "SavePredictions",
     "SaveScores",
+    "SeedEachEpoch",
     "StopAtNonFiniteLoss",
     "contour_picture",
     "read_history",

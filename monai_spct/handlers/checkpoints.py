@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ignite.distributed as idist
 import torch
@@ -58,7 +58,7 @@ class SaveCheckpoints:
     Raises:
         ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1; when the run starts, if it has
             fewer epochs than one of these, or if ``last.pt`` holds other objects than these, or is of a run that is
-            finished.
+            finished, or only some of several processes find it.
 
     Example:
         >>> import tempfile, torch
@@ -120,7 +120,10 @@ class SaveCheckpoints:
     def load(self, engine: Engine) -> None:
         """Take all states from ``last.pt``, if it is there."""
         path = self.folder / "last.pt"
-        if not path.is_file():
+        found = path.is_file()
+        if len(set(cast("list[int]", idist.all_gather(int(found))))) > 1:
+            raise ValueError(f"some processes find {path} and others do not: give all of them one shared folder.")
+        if not found:
             logger.info("nothing to resume at %s: starting anew.", path)
             return
         state = torch.load(path, map_location="cpu", weights_only=True)

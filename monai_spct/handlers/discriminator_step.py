@@ -9,6 +9,7 @@ from ignite.engine import Engine, Events
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from monai_spct.functional import average_over_processes
 from monai_spct.objectives import Step, discrimination_loss
 
 __all__ = ["DiscriminatorStep"]
@@ -80,6 +81,8 @@ class DiscriminatorStep:
                 self._logits(unlabeled_image, unlabeled.detach().exp()),
             )
             loss.backward()  # type: ignore[no-untyped-call]
+        # as those of the students are, so that each process has the same evaluation network
+        average_over_processes(p.grad for p in self.discriminator.parameters() if p.grad is not None)
         self.optimizer.step()
         output = trainer.state.output
         for item in output if isinstance(output, list) else [output]:  # cut into images, or not

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+import ignite.distributed as idist
 import torch
 from ignite.engine import Engine, Events
 from monai.engines import IterationEvents
@@ -70,7 +71,7 @@ class StopAtNonFiniteLoss:
         """Check each loss of ``engine``."""
         engine.add_event_handler(Events.STARTED, self._forget)
         engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self)
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self._check_all)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._check_epoch)
         engine.add_event_handler(Events.COMPLETED, self._check_all)  # a run may be ended amid an epoch
 
     def __call__(self, engine: Engine) -> None:
@@ -84,6 +85,11 @@ class StopAtNonFiniteLoss:
         self.pending.append(_Losses(state.epoch, state.iteration, list(losses), values, arrival))
         while self.pending and (self.pending[0].arrival is None or self.pending[0].arrival.query()):
             self.pending.popleft().check()
+
+    def _check_epoch(self, engine: Engine) -> None:
+        self._check_all(engine)
+        # of several processes, one with a loss that is not finite does not come here, and none goes on to save
+        idist.all_reduce(0.0)
 
     def _check_all(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
         while self.pending:

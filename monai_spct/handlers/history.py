@@ -7,7 +7,7 @@ import os
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ignite.distributed as idist
 import torch
@@ -24,8 +24,8 @@ class SaveHistory:
     """Ignite handler: a CSV file with a row for each epoch, for curves and for times.
 
     A row has the ``epoch``, ``seconds`` (the mean time of an iteration, with loading of its batch), ``learning_rate``
-    if there is an optimizer, and the mean over the epoch's iterations of each loss and note. A run that goes on after a
-    checkpoint keeps the rows before it.
+    if there is an optimizer, and the mean of each loss and note over the epoch's iterations, and over the processes
+    where there are several. A run that goes on after a checkpoint keeps the rows before it.
 
     Args:
         path: the file.
@@ -53,8 +53,6 @@ class SaveHistory:
 
     def attach(self, engine: Engine) -> None:
         """Follow ``engine``. What was attached before runs within the time that is measured."""
-        if idist.get_rank() > 0:
-            return
         engine.add_event_handler(Events.EPOCH_STARTED, self._begin)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._write)
@@ -72,8 +70,12 @@ class SaveHistory:
                 self._counts[name] += 1
 
     def _write(self, engine: Engine) -> None:
-        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        mine = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
         seconds = (time.perf_counter() - self._start) / (engine.state.epoch_length or 1)  # after the device has ended
+        parts = cast("list[dict[str, float]]", idist.all_gather(mine))
+        if idist.get_rank() > 0:
+            return
+        means = {name: sum(part[name] for part in parts) / len(parts) for name in mine}
         row = {"epoch": float(engine.state.epoch), "seconds": round(seconds, 6)}
         if self.optimizer is not None:
             row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])

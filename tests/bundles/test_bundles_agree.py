@@ -56,7 +56,7 @@ def test_cases_and_roots_differ_by_a_name_alone(bundle, name):
 
 
 @pytest.mark.parametrize("bundle", OTHERS)
-@pytest.mark.parametrize("file", ["LICENSE", "configs/logging.conf"])
+@pytest.mark.parametrize("file", ["LICENSE", "configs/logging.conf", "configs/multi_gpu_train.json"])
 def test_these_files_are_the_same_in_all(bundle, file):
     assert (BUNDLES / bundle / file).read_bytes() == (BUNDLES / "acdc" / file).read_bytes()
 

@@ -176,3 +176,18 @@ def test_a_sampler_of_nothing_is_refused(setting):
     settings = {"num_items": 1, "batch_size": 1, "num_batches": 1, setting: 0}
     with pytest.raises(ValueError, match=f"`{setting}` must be a whole number of at least 1, got 0"):
         SeededBatches(settings.pop("num_items"), **settings, seed=0)
+
+
+def test_each_process_draws_batches_of_its_own():
+    epochs = {rank: indices(list(loader(40, 50, epoch_length=8, rank=rank)), "image") for rank in range(3)}
+    assert len({tuple(epoch) for epoch in epochs.values()}) == 3
+    assert epochs[0] == indices(list(loader(40, 50, epoch_length=8)), "image")  # as one process alone
+    noisy = [list(loader(1, 1, augment=NOISE, rank=rank)) for rank in (0, 1)]
+    values = [set(torch.cat([batch[key].flatten() for batch in batches]).tolist()) for batches in noisy
+              for key in ("image", "unlabeled")]  # fmt: skip
+    assert not set.intersection(*values)
+
+
+def test_a_negative_number_of_a_process_is_refused():
+    with pytest.raises(ValueError, match=r"`rank` must be a whole number of at least 0, got -1\."):
+        loader(rank=-1)

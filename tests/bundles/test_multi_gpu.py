@@ -1,0 +1,239 @@
+"""Several processes train one set of networks: two of them, on the CPU."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from monai.bundle import ConfigParser, ConfigWorkflow
+
+import monai_spct
+from monai_spct.bundles import bundles_folder
+from monai_spct.data import write_spleen_phantom
+from monai_spct.handlers import read_history
+from tests.bundles.in_two_processes import LITTLE
+from tests.bundles.states import same
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
+    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
+    pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo"),
+]
+
+CONFIGS = bundles_folder() / "spleen" / "configs"
+TRAIN, PHANTOM, MULTI_GPU = (CONFIGS / f"{name}.json" for name in ("train", "phantom", "multi_gpu_train"))
+SIZES = {"patients": 6, "size": [48, 52], "spacing": [6.7, 7.0], "slices": [4, 5]}
+METHODS = ("method", "dan", "labeled_only", "ua_mt", "resumed")
+EACH = pytest.mark.parametrize("name", METHODS)
+
+
+def torchrun(*words: object) -> subprocess.CompletedProcess[str]:
+    """Two processes, as ``torchrun --standalone --nproc_per_node=2`` starts them."""
+    parent = str(Path(monai_spct.__file__).parents[1])
+    paths = os.pathsep.join(path for path in (parent, os.environ.get("PYTHONPATH")) if path)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    # without a GPU, should there be one: the second process would find none of its own
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
+    done = [sys.executable, *launcher, *map(str, words)]
+    return subprocess.run(done, capture_output=True, text=True, env=env, timeout=900)
+
+
+# As users type it: the method on a phantom, three cases to validate
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    output = tmp_path_factory.mktemp("typed") / "output"
+    settings = {
+        **LITTLE,
+        "output_dir": output,
+        "num_validation": 3,
+        **{f"dataset_dir#{k}": v for k, v in SIZES.items()},
+    }
+    files = str([str(path) for path in (TRAIN, PHANTOM, MULTI_GPU)])
+    options = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    return output, torchrun("-m", "monai.bundle", "run", "training", "--config_file", files, *options)
+
+
+def single(typed, tmp_path: Path, **settings: object) -> ConfigWorkflow:
+    """One process on the same data, which writes elsewhere."""
+    where = {"dataset_dir": str(typed[0] / "data"), "output_dir": str(tmp_path), "num_validation": 3}
+    result = ConfigWorkflow([str(TRAIN)], workflow_type="train", logging_file=False, **{**LITTLE, **where, **settings})
+    result.initialize()
+    return result
+
+
+def test_two_processes_train_to_their_end(typed):
+    assert typed[1].returncode == 0, typed[1].stderr
+    assert "Traceback" not in typed[1].stderr
+
+
+def test_one_of_them_writes_and_speaks(typed):
+    output, done = typed
+    files = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if "data" not in path.parts)
+    events = [name for name in files if "tfevents" in name]
+    assert set(files) - set(events) == {
+        *("eval", "eval/history.csv", "models", "models/best.pt", "models/last.pt", "models/model.pt")
+    }
+    assert len({name.split(".")[-2] for name in events}) == 1  # the process
+    assert done.stdout.count("\nvalidation: 3 patients, 3 cases\n") == 1
+    assert done.stdout.count("Got new best metric of mean_dsc") == 1
+    assert len(set(re.findall(r"training: 100%\|.*?\| 4/4 .*", done.stderr))) == 1
+    assert len(re.findall(r"loading labeled volumes: 100%", done.stderr)) == 1
+
+
+def test_the_files_are_those_of_one_process(typed, tmp_path):
+    single(typed, tmp_path, val_interval=2).run()
+    for name in ("model.pt", "last.pt", "best.pt"):
+        one, two = (torch.load(folder / "models" / name, weights_only=True) for folder in (tmp_path, typed[0]))
+        assert one.keys() == two.keys()
+        for key in ("network", "teachers", "optimizer", "move", "run"):
+            assert one.get(key, {}).keys() == two.get(key, {}).keys()
+    one, two = (read_history(folder / "eval" / "history.csv") for folder in (tmp_path, typed[0]))
+    assert [row.keys() for row in one] == [row.keys() for row in two]
+
+
+def test_one_process_goes_on_where_two_ended(typed, tmp_path):
+    before = torch.load(typed[0] / "models" / "last.pt", weights_only=True)
+    (tmp_path / "models").mkdir()
+    torch.save(before, tmp_path / "models" / "last.pt")
+    single(typed, tmp_path, resume=True, max_epochs=3).run()
+    after = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
+    assert (before["run"]["epoch"], after["run"]["epoch"]) == (2, 3)
+    assert not same(before["network"], after["network"])
+
+
+def test_what_two_trained_is_evaluated_by_one(typed, tmp_path):
+    where = {
+        "dataset_dir": str(typed[0] / "data"),
+        "output_dir": str(tmp_path),
+        "ckpt_path": str(typed[0] / "models" / "model.pt"),
+    }
+    settings = {"num_test": 1, "image_size": 40, "max_pictures": 0}
+    run = ConfigWorkflow(
+        [str(CONFIGS / "evaluate.json")], workflow_type="infer", logging_file=False, **where, **settings
+    )
+    run.initialize()
+    run.run()
+    assert json.loads((tmp_path / "eval" / "summary.json").read_text())["mean"]["n_volumes"] == 1
+
+
+# From within: see the other file
+
+
+@pytest.fixture(scope="module")
+def looked_into(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    output = tmp_path_factory.mktemp("looked_into")
+    data = write_spleen_phantom(output / "data", **SIZES)
+    return output, torchrun(Path(__file__).with_name("in_two_processes.py"), data, output)
+
+
+@pytest.fixture(scope="module")
+def seen(looked_into) -> dict[str, dict[str, list]]:
+    """What each process saw, by run and name: a list with a digest for each iteration, of the first and the second."""
+    output, done = looked_into
+    assert (output / "seen.json").is_file(), done.stderr
+    return json.loads((output / "seen.json").read_text())
+
+
+@EACH
+def test_both_have_the_same_gradients_after_each_iteration_and_learn_from_other_images(seen, name):
+    run = seen["runs"][name]
+    first, second = run["gradients"]
+    assert first == second
+    assert len(set(first)) == len(first) == (2 if name == "resumed" else 4)
+    assert not set(run["batch"][0]) & set(run["batch"][1])
+    assert run["losses"][0] != run["losses"][1]
+
+
+@EACH
+def test_students_teachers_and_optimizer_are_the_same_in_both_after_each_iteration(seen, name):
+    """Their running statistics too."""
+    run = seen["runs"][name]
+    parts = {"students", "optimizer"}
+    parts |= {"discriminator"} if name == "dan" else set() if name == "labeled_only" else {"teachers"}
+    assert parts == run.keys() & {"students", "optimizer", "teachers", "discriminator"}
+    for part in parts:
+        first, second = run[part]
+        assert first == second, part
+        assert len(set(first)) == len(first), part  # and they learn
+
+
+@EACH
+def test_each_draws_its_own_dropout_and_moves(seen, name):
+    run = seen["runs"][name]
+    assert "moves" in run or name in ("dan", "labeled_only")
+    for draws in ("dropout", *({"moves"} & run.keys())):
+        assert run[draws][0] != run[draws][1]
+
+
+@pytest.mark.parametrize(("name", "shares"), [("method", [2, 1]), ("labeled_only", [1, 1])])
+def test_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares):
+    """P29: three cases on two processes; and one, which the second process scores too."""
+    run = seen["runs"][name]
+    assert [len(cases) for cases in run["evaluated"]] == shares
+    cases = sorted({case for cases in run["evaluated"] for case in cases})
+    assert len(cases) == (3 if name == "method" else 1)
+    assert run["scored"] == [cases, cases]
+    assert run["best"][0] == run["best"][1]
+    assert 0 <= run["best"][0][0] <= 1
+
+
+def test_a_run_of_two_that_broke_off_ends_where_it_would_have_ended(looked_into, seen):
+    """P26: exactly."""
+    for part in ("batch", "gradients", "students", "teachers", "moves", "dropout"):
+        whole, resumed = (seen["runs"][name][part] for name in ("method", "resumed"))
+        assert [iterations[2:] for iterations in whole] == resumed, part
+    files = [
+        torch.load(looked_into[0] / run / "models" / "last.pt", weights_only=True) for run in ("method", "resumed")
+    ]
+    assert same(*files)
+
+
+def test_a_checkpoint_that_one_of_them_does_not_find_is_refused_by_both(seen):
+    for message in seen["refused"]:
+        assert "find" in message
+        assert "give all of them one shared folder" in message
+
+
+def test_means_over_processes_are_right(seen):
+    assert seen["averaged"] == [True, True]
+
+
+@pytest.mark.parametrize("how", ["plain", "compiled"])
+def test_two_halves_of_a_batch_have_the_mean_gradient_of_the_whole(seen, how):
+    assert seen["differences"][how] < 1e-5
+
+
+def test_a_loss_that_is_not_finite_in_one_of_them_ends_both_before_they_save(looked_into, seen):  # noqa: ARG001
+    output, done = looked_into
+    assert done.returncode != 0
+    assert "the loss is not finite in epoch 2, iteration 4: loss nan" in done.stderr
+    assert torch.load(output / "failing" / "models" / "last.pt", weights_only=True)["run"]["epoch"] == 1
+
+
+# GPUs, as far as a machine without one can tell
+
+
+def parsed(device: str | None = None) -> ConfigParser:
+    parser = ConfigParser()
+    parser.read_config([str(TRAIN), str(MULTI_GPU)])
+    if device is not None:
+        parser["device"] = device
+    return parser
+
+
+@pytest.mark.parametrize(("available", "device"), [(True, "cuda:3"), (False, "cpu")])
+def test_each_process_has_the_gpu_of_its_number_on_the_machine(monkeypatch, available, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert parsed().get_parsed_content("device") == torch.device(device)
+
+
+@pytest.mark.parametrize(("device", "ids"), [("cuda:1", ["cuda:1"]), ("cpu", None)])
+def test_gradients_are_exchanged_on_that_gpu(device, ids):
+    assert parsed(device).get_parsed_content("train#trainer#network#device_ids") == ids
