@@ -105,10 +105,10 @@ def read_or_split(
         >>> from monai_spct.data import read_or_split
         >>> cases = [{"patient": p, "image": f"{p}.nii", "label": f"{p}_gt.nii"} for p in "abcd"]
         >>> print(read_or_split(cases, labeled_patients=1).describe())
-        labeled: 1 patient, 1 case: a
-        unlabeled: 2 patients, 2 cases: b d
+        labeled: 1 patient, 1 case: c
+        unlabeled: 2 patients, 2 cases: a b
         validation: 0 patients, 0 cases
-        test: 1 patient, 1 case: c
+        test: 1 patient, 1 case: d
     """
     if (cases is None) == (datalist is None):
         raise ValueError(f"give either `cases` or `datalist`, got {'neither' if cases is None else 'both'}.")

@@ -71,7 +71,10 @@ class VolumeReader(ImageReader):
         for name, reader, image in img:
             if isinstance(image, Exception):
                 raise image
-            channels.append((name, *reader.get_data(image)))
+            voxels, meta = reader.get_data(image)
+            if voxels.ndim != 3:
+                raise ValueError(f"{name} must be a volume with three axes, got the shape {voxels.shape}.")
+            channels.append((name, voxels, meta))
         first, voxels, meta = channels[0]
         for name, others, its in channels[1:]:
             if others.shape != voxels.shape:
