@@ -14,11 +14,13 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigWorkflow
+from monai.bundle import ConfigParser, ConfigWorkflow
+from monai.data import MetaTensor
+from monai.transforms import ScaleIntensity
 
 import monai_spct
 from monai_spct.bundles import bundles_folder
-from monai_spct.data import read_datalist
+from monai_spct.data import read_datalist, split_cases
 from tests.bundles.states import same
 
 pytestmark = [
@@ -144,9 +146,7 @@ def config(name: str, bundle: str = "acdc") -> str:
 def run(name: str, folder: Path, *, bundle: str = "acdc", **settings: object) -> ConfigWorkflow:
     kind = "train" if name == "train" else "infer"
     where = {"datalist": str(folder / "my.json"), "output_dir": str(folder / "output"), "structures": {"1": "liver"}}
-    result = ConfigWorkflow(
-        [config(name, bundle)], workflow_type=kind, logging_file=False, **{**where, **settings}
-    )
+    result = ConfigWorkflow([config(name, bundle)], workflow_type=kind, logging_file=False, **{**where, **settings})
     result.initialize()
     result.run()
     return result
@@ -203,8 +203,6 @@ def test_images_alone_can_be_predicted(folder):
 
 
 def test_the_same_cases_make_the_same_network_listed_or_split(folder):
-    from monai_spct.data import split_cases
-
     cases = [
         {"patient": n, "case": n, "image": str(folder / f"{n}.nii.gz"), "label": str(folder / f"{n}_gt.nii.gz")}
         for n in "abcd"
@@ -217,6 +215,18 @@ def test_the_same_cases_make_the_same_network_listed_or_split(folder):
         run("train", folder, **LITTLE, **settings)
         states.append(torch.load(folder / "output" / "models" / "model.pt", weights_only=True))
     assert same(*states)
+
+
+@pytest.mark.parametrize("bundle", ["acdc", "prostate", "spleen"])
+def test_each_channel_is_scaled_by_its_own_range(bundle):
+    parser = ConfigParser()
+    parser.read_config(config("train", bundle))
+    [scaling] = parser.get_parsed_content("intensity")
+    image = MetaTensor(torch.rand(2, 6, 5, 3) * torch.tensor([1.0, 1000.0])[:, None, None, None])
+    scaled = scaling({"image": image})["image"]
+    for one, alone in zip(scaled, image, strict=True):
+        assert (one.min(), one.max()) == (0, 1)
+        assert torch.equal(one, ScaleIntensity(0.0, 1.0)(alone))  # as an image of one channel is
 
 
 # Bad input
@@ -249,7 +259,10 @@ def two_channels(folder):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (missing_file, r"a_gt\.nii\.gz \(`label` in `labeled`\)\n.*/b\.nii\.gz .*\n.*/d\.nii\.gz \(`image` in `test`\)"),
+        (
+            missing_file,
+            r"a_gt\.nii\.gz \(`label` in `labeled`\)\n.*/b\.nii\.gz .*\n.*/d\.nii\.gz \(`image` in `test`\)",
+        ),
         (no_labeled, r"at least one labeled patient, got 0: the list `labeled` of .*my\.json decides"),
         (other_shape, r"image and label of a must have the same shape, got \(48, 40, 4\) and \(48, 41, 4\)"),
         (cut_short, r"/b\.nii\.gz is truncated or damaged"),
