@@ -26,6 +26,7 @@ __all__ = [
     "flag",
     "join_processes",
     "put_the_cause_last",
+    "refuse_idle_settings",
     "refuse_unknown_overrides",
 ]
 
@@ -132,15 +133,56 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
     for path in files:
         known |= {key.lstrip("+") for key in yaml.safe_load(path.read_text())}
     problems = []
-    for argument in argv:
-        if not re.match(r"--?[A-Za-z_]", argument):  # fire takes one dash for two, and a number may have one
-            continue
-        name = argument.lstrip("-").split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_")
-        if name and name not in known:
+    for name in _overrides(argv):
+        if name not in known:
             hint = did_you_mean(name, known - _RUNNER_OPTIONS, prefix="--")
             problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
     if problems:
         raise ValueError(" ".join(problems))
+
+
+def refuse_idle_settings(
+    datalist: object, *, without: Sequence[str], only_with: Sequence[str] = (), argv: Sequence[str] | None = None
+) -> None:
+    """Refuse a setting that changes nothing, since a datalist is given, or none is.
+
+    Looked at are the command line and the overlays, which are all config files but the first.
+
+    Args:
+        datalist: the datalist, or nothing.
+        without: settings that have a meaning without a datalist alone.
+        only_with: settings that have a meaning with a datalist alone.
+        argv: the command line; this process's by default.
+
+    Raises:
+        ValueError: naming each such setting and where it is given.
+
+    Example:
+        >>> from monai_spct.bundles import refuse_idle_settings
+        >>> argv = ["--config_file", "train.json", "--datalist", "my.json", "--labeled_ratio", "0.1"]
+        >>> refuse_idle_settings("my.json", without=["labeled_ratio"], argv=argv)
+        Traceback (most recent call last):
+        ...
+        ValueError: `datalist` says who is labeled, validated and tested, so that other settings of that have no effect:
+        leave out `labeled_ratio` (command line).
+    """
+    argv = sys.argv if argv is None else argv
+    idle = only_with if datalist is None else without
+    given = {
+        path.name: {
+            str(key).lstrip("+") for key, value in (yaml.safe_load(path.read_text()) or {}).items() if value is not None
+        }
+        for path in _config_files(argv)[1:]
+    }
+    places = {"command line": set(_overrides(argv)), **given}
+    found = [f"`{name}` ({place})" for place, names in places.items() for name in idle if name in names]
+    if found and datalist is None:
+        raise ValueError(f"without a `datalist` there are no lists to choose from: leave out {', '.join(found)}.")
+    if found:
+        raise ValueError(
+            "`datalist` says who is labeled, validated and tested, so that other settings of that have no effect:\n"
+            f"leave out {', '.join(found)}."
+        )
 
 
 def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str:
@@ -258,6 +300,13 @@ def _raised_by_monai(error: BaseException) -> bool:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return frame is not None and str(frame.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "monai"
+
+
+def _overrides(argv: Sequence[str]) -> list[str]:
+    """The top-level keys that a command line sets, options of the runner included."""
+    # fire takes one dash for two, and a number may have one
+    options = [argument.lstrip("-") for argument in argv if re.match(r"--?[A-Za-z_]", argument)]
+    return [option.split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_") for option in options]
 
 
 def _config_files(argv: Sequence[str]) -> list[Path]:

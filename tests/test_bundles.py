@@ -15,6 +15,7 @@ from monai_spct.bundles import (
     flag,
     join_processes,
     put_the_cause_last,
+    refuse_idle_settings,
     refuse_unknown_overrides,
 )
 
@@ -230,6 +231,52 @@ def test_other_programs_keep_their_options(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["monai.bundle", "--config_file", str(TRAIN), "--max_epoch=7"])
     with pytest.raises(ValueError, match="max_epoch"):
         refuse_unknown_overrides()
+
+
+# Settings that would have no effect
+
+FULL = bundles_folder() / "methods" / "full_supervision.json"
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "found"),
+    [
+        (
+            [TRAIN],
+            ["--labeled_ratio", "0.2", "--num_test=3"],
+            "`num_test` (command line), `labeled_ratio` (command line)",
+        ),
+        ([TRAIN, FULL], [], "`labeled_ratio` (full_supervision.json)"),
+        ([TRAIN], ["--dataset_dir", "/data"], "`dataset_dir` (command line)"),
+    ],
+    ids=["command line", "overlay", "folder"],
+)
+def test_beside_a_datalist_what_it_replaces_is_refused(files, more, found):
+    initialize = json.loads(TRAIN.read_text())["initialize"]
+    [settings] = [item for item in initialize if "idle" in str(item)]
+    argv = ["--config_file", str([str(file) for file in files]), "--datalist", "my.json", *more]
+    with pytest.raises(ValueError, match="`datalist` says who is labeled") as error:
+        refuse_idle_settings("my.json", without=settings["without"], argv=argv)
+    assert str(error.value).endswith(f"leave out {found}.")
+    refuse_idle_settings(None, without=settings["without"], argv=argv)
+
+
+def test_what_a_split_needs_is_what_a_datalist_replaces():
+    for bundle in ("acdc", "prostate", "spleen"):
+        for name in ("train", "evaluate"):
+            config = json.loads((bundles_folder() / bundle / "configs" / f"{name}.json").read_text())
+            [settings] = [item for item in config["initialize"] if "idle" in str(item)]
+            used = {
+                str(value)[1:] for key, value in config["split"].items() if key not in ("_target_", "cases", "datalist")
+            }
+            assert set(settings["without"]) == used | {"dataset_dir"}
+
+
+def test_without_a_datalist_there_is_no_list_to_predict():
+    argv = ["--config_file", str(TRAIN.with_name("inference.json")), "--predicted", "unlabeled"]
+    with pytest.raises(ValueError, match=r"without a `datalist` .*: leave out `predicted` \(command line\)"):
+        refuse_idle_settings(None, without=["dataset_dir"], only_with=["predicted"], argv=argv)
+    refuse_idle_settings("my.json", without=["dataset_dir"], only_with=["predicted"], argv=argv)
 
 
 # The last line

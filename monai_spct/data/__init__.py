@@ -1,7 +1,9 @@
 """Data: a folder to a datalist, splits by patient, slices in memory, paired batches, and phantoms."""
 
 from monai_spct.data.acdc import acdc_cases
+from monai_spct.data.datalist import read_datalist, read_or_split, write_datalist
 from monai_spct.data.decathlon import decathlon_cases
+from monai_spct.data.folder import folder_cases
 from monai_spct.data.images import image_cases
 from monai_spct.data.nifti import HeaderSpacingReader, save_like
 from monai_spct.data.paired_loader import PairedLoader, SeededBatches
@@ -22,11 +24,15 @@ __all__ = [
     "VolumeReader",
     "acdc_cases",
     "decathlon_cases",
+    "folder_cases",
     "image_cases",
     "promise12_cases",
+    "read_datalist",
+    "read_or_split",
     "save_like",
     "split_cases",
     "write_acdc_phantom",
+    "write_datalist",
     "write_promise12_phantom",
     "write_spleen_phantom",
 ]

@@ -234,7 +234,9 @@ def _grid_of_metaimage(path: Path) -> Any:
 def _one_frame(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
     frames = int(np.prod(image.shape[3:]))
     if frames != 1:
-        raise ValueError(f"{path} is {len(image.shape)}-D ({frames} frames); give single frames.")
+        raise ValueError(
+            f"{path} is {len(image.shape)}-D ({frames} frames); give single frames, and channels as files of their own."
+        )
 
 
 def _reason(error: Exception) -> str:

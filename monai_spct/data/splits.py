@@ -15,7 +15,7 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True)
 class Split:
-    """Four disjoint lists of cases, no patient in two of them.
+    """Four disjoint lists of cases; no patient is on two sides of training, validation and test.
 
     ``print(split)`` counts patients and cases; ``describe()`` also names the patients.
 
@@ -25,6 +25,7 @@ class Split:
         validation: cases to choose settings on, with their ``label``.
         test: cases to report on, with their ``label``.
         key: the entry of a case that names its patient.
+        datalist: the file that has the lists, if they come from one.
 
     Example:
         >>> print(Split([{"patient": "a"}, {"patient": "a"}], [{"patient": "b"}], [], []))
@@ -39,12 +40,13 @@ class Split:
     validation: list[Case]
     test: list[Case]
     key: str = "patient"
+    datalist: str | None = None
 
     @property
     def labeled_share(self) -> float:
         """Labeled patients as a share of all that are trained on, 0 to 1; 0 if there are none."""
         labeled, unlabeled = ({case[self.key] for case in cases} for cases in (self.labeled, self.unlabeled))
-        return len(labeled) / max(1, len(labeled) + len(unlabeled))
+        return len(labeled) / max(1, len(labeled | unlabeled))
 
     def describe(self) -> str:
         """Patients and cases of each list, counted, and the patients' names."""
@@ -63,7 +65,8 @@ class Split:
             raise ValueError(f"`name` must be one of {', '.join(_LISTS)}, got {name!r}.")
         cases: list[Case] = getattr(self, name)
         if not cases:
-            raise ValueError(f"there must be at least one {name} patient, got 0: {_LISTS[name]} decides.")
+            decides = _LISTS[name] if self.datalist is None else f"the list `{name}` of {self.datalist}"
+            raise ValueError(f"there must be at least one {name} patient, got 0: {decides} decides.")
         return cases
 
     def __str__(self) -> str:

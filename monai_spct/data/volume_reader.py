@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from monai.data.image_reader import ImageReader, ITKReader
+from monai.utils.enums import MetaKeys
 from monai.utils.misc import ensure_tuple
 from monai.utils.module import OptionalImportError
 from numpy.typing import NDArray
@@ -16,12 +18,16 @@ from monai_spct.data.nifti import HeaderSpacingReader
 
 __all__ = ["VolumeReader"]
 
+_Name = str | PathLike[str]
+
 
 class VolumeReader(ImageReader):
     """Reads NIfTI by :class:`~monai_spct.data.HeaderSpacingReader` and MetaImage by MONAI's ``ITKReader``.
 
     ITK, which is not installed along with this package, is needed for MetaImage alone. It fills what is missing of a
     truncated ``.raw`` with anything, so header and size are compared before.
+
+    Several files are the channels of one image. They must lie on one grid; differences that rounding explains are none.
 
     ``LoadImage`` tries its other readers when :meth:`read` fails, and then says nothing of the failure that counts, so
     all that is wrong with a file is raised by :meth:`get_data`.
@@ -36,48 +42,73 @@ class VolumeReader(ImageReader):
         [2.0, 2.0, 5.0]
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._reader: ImageReader = HeaderSpacingReader()  # the one of the last file
-
-    def verify_suffix(self, filename: Sequence[str | PathLike[str]] | str | PathLike[str]) -> bool:
+    def verify_suffix(self, filename: Sequence[_Name] | _Name) -> bool:
         """Whether the files are named like MetaImage or NIfTI."""
-        names = ensure_tuple(filename)
-        return all(map(is_metaimage, names)) or bool(HeaderSpacingReader().verify_suffix(names))
+        return all(is_metaimage(name) or HeaderSpacingReader().verify_suffix(name) for name in ensure_tuple(filename))
 
-    def read(self, data: Sequence[str | PathLike[str]] | str | PathLike[str], **kwargs: Any) -> Any:
-        """The image, or a list of them for several files; in the place of one that cannot be read, the error.
+    def read(self, data: Sequence[_Name] | _Name, **kwargs: Any) -> Any:
+        """What :meth:`get_data` takes: each file's name, reader and image, or, if it cannot be read, the error.
 
         Args:
-            data: a file, or a list of files that are the channels of one image, all of one format.
+            data: a file, or a list of files that are the channels of one image.
             kwargs: passed to ``nibabel.load`` or ``itk.imread``.
         """
-        names = ensure_tuple(data)
-        if not is_metaimage(names[0]):
-            self._reader = HeaderSpacingReader()
-            return self._reader.read(data, **kwargs)
-        if problems := [problem for name in names if (problem := problem_of(name))]:
-            return ValueError(" ".join(problems))
-        try:
-            self._reader = ITKReader()
-            return self._reader.read(data, **kwargs)
-        except OptionalImportError:
-            return ImportError(f'{names[0]} is read by ITK, which is not installed: pip install "monai-spct[itk]"')
-        except RuntimeError as error:
-            return ValueError(f"{names[0]} is damaged: {error}")
+        return [(name, *_opened(name, **kwargs)) for name in ensure_tuple(data)]
 
     def get_data(self, img: Any) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Voxels ``(*S)``, or ``(N, *S)`` for N files, and metadata.
+        """Voxels ``(*S)``, or ``(N, *S)`` for N files, and metadata, which are those of the first.
 
         Args:
             img: what :meth:`read` returned.
 
         Raises:
             ImportError: If a MetaImage is to be read without ITK.
-            ValueError: If a file is damaged, truncated or more than a volume; names file and reason.
+            ValueError: If a file is damaged, truncated or more than a volume, or channels have different shapes or
+                affines; names file and reason.
             FileNotFoundError: If there is no such file.
         """
-        if isinstance(img, Exception):
-            raise img
-        voxels, meta = self._reader.get_data(img)
+        channels = []
+        for name, reader, image in img:
+            if isinstance(image, Exception):
+                raise image
+            voxels, meta = reader.get_data(image)
+            if voxels.ndim != 3:
+                raise ValueError(f"{name} must be a volume with three axes, got the shape {voxels.shape}.")
+            channels.append((name, voxels, meta))
+        first, voxels, meta = channels[0]
+        for name, others, its in channels[1:]:
+            if others.shape != voxels.shape:
+                raise ValueError(
+                    f"channels of one image must have the same shape, got {voxels.shape} in {first} and {others.shape} "
+                    f"in {name}."
+                )
+            if not np.allclose(its[MetaKeys.AFFINE], meta[MetaKeys.AFFINE], atol=1e-3):
+                raise ValueError(
+                    "channels of one image must have the same affine, got "
+                    f"{_rows(meta[MetaKeys.AFFINE])} in {first} and {_rows(its[MetaKeys.AFFINE])} in {name}."
+                )
+        if len(channels) > 1:
+            meta[MetaKeys.ORIGINAL_CHANNEL_DIM] = 0
+            voxels = np.stack([others for _, others, _ in channels])
         return voxels, meta
+
+
+def _opened(name: _Name, **kwargs: Any) -> tuple[ImageReader | None, Any]:
+    """A reader, and what it read or why it could not."""
+    if not is_metaimage(name):
+        reader = HeaderSpacingReader()
+        return reader, reader.read(name, **kwargs)
+    if problem := problem_of(name):
+        return None, ValueError(problem)
+    try:
+        itk_reader = ITKReader()
+        return itk_reader, itk_reader.read(name, **kwargs)
+    except OptionalImportError:
+        return None, ImportError(f'{name} is read by ITK, which is not installed: pip install "monai-spct[itk]"')
+    except RuntimeError as error:
+        return None, ValueError(f"{name} is damaged: {error}")
+
+
+def _rows(affine: Any) -> list[list[float]]:
+    rows: list[list[float]] = np.round(np.asarray(affine, dtype=float)[:3], 3).tolist()
+    return rows

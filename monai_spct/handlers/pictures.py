@@ -20,6 +20,7 @@ from monai.data.meta_tensor import MetaTensor
 from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 
+from monai_spct.cases import case_name, given_names
 from monai_spct.files import replacing
 from monai_spct.handlers.drawing import (
     PRED_WIDTH,
@@ -32,7 +33,7 @@ from monai_spct.handlers.drawing import (
     structure_colors,
     surroundings,
 )
-from monai_spct.metrics.volume import case_name, score_volume
+from monai_spct.metrics.volume import score_volume
 
 __all__ = ["SavePictures", "contour_picture"]
 
@@ -136,8 +137,9 @@ class SavePictures:
 
     Reads the evaluator's output after postprocessing and decollation: items with ``image`` ``(C, *S)``, of which the
     first channel is drawn, ``pred`` ``(1, *S)`` and, if there is a truth, ``label`` ``(1, *S)``, the latter two class
-    indices. Voxel sizes, directions and the name of the case come from the image: whichever way the first two axes of
-    the file go, the patient's left is on the right and the back below.
+    indices. Voxel sizes and directions come from the image: whichever way the first two axes of the file go, the
+    patient's left is on the right and the back below. A case is called what its entry ``case`` in the batch says, or
+    else like its image file.
 
     Args:
         folder: where to; made if need be. Pictures of an earlier run are replaced.
@@ -191,20 +193,21 @@ class SavePictures:
                 "`SavePictures` reads single volumes: the evaluator needs `decollate=True`, "
                 f"got {type(output).__name__}."
             )
-        for item in output[: max(0, self.max_pictures - len(self._files))]:
+        names = given_names(engine.state.batch, len(output))
+        for item, name in list(zip(output, names, strict=True))[: max(0, self.max_pictures - len(self._files))]:
             if missing := {"image", "pred"} - set(item):
                 raise ValueError(f"`SavePictures` needs `image` and `pred` in the output, got no {sorted(missing)}.")
-            self._save(item)
+            self._save(item, name)
 
     def _start(self) -> None:
         self._files = {}
 
-    def _save(self, item: Mapping[str, Any]) -> None:
+    def _save(self, item: Mapping[str, Any], given: str | None) -> None:
         image: torch.Tensor = item["image"]
         label = item.get("label")  # MONAI's evaluators also say None
         meta = image.meta if isinstance(image, MetaTensor) else {}
         file = str(meta.get("filename_or_obj") or f"case{len(self._files) + 1:03d}")
-        name = case_name(file)
+        name = given or case_name(file)
         if self._files.get(name, file) != file:  # cases in folders of their own, like patient001/image.nii.gz
             name = f"{Path(file).parent.name}_{name}"
         self._files[name] = file

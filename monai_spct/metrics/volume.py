@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
+from monai_spct.cases import case_name, case_names, given_names
 from monai_spct.files import replacing
 
 __all__ = ["StructureScore", "VolumeScores", "case_name", "format_table", "score_volume", "summarize", "write_scores"]
@@ -48,6 +50,10 @@ class StructureScore:
     hd: float  # mm, Hausdorff distance
     hd95: float  # mm, the larger of the two directed 95th percentiles
     missed: bool  # predicted or true, but not both
+
+
+# what a volume was said to be called, if anything, and its scores, by image file
+_ByFile = dict[str, tuple[str | None, list[StructureScore]]]
 
 
 def score_volume(
@@ -111,9 +117,9 @@ class VolumeScores(Metric):
     """Mean DSC over volumes and structures as the key metric of a MONAI evaluator; all scores stay in ``rows``.
 
     The evaluator's output is read after postprocessing and decollation: ``pred`` and ``label`` are class indices
-    ``(1, *S)``, whole volumes on the grid of the label. Voxel sizes come from the label's affine, the case's name from
-    the file of ``pred`` (its image) or else of ``label``. Over several processes the scores are gathered, and a case
-    that a sampler repeated to fill a batch counts once.
+    ``(1, *S)``, whole volumes on the grid of the label. Voxel sizes come from the label's affine. A case is called what
+    its entry ``case`` in the batch says, or else like the file of ``pred`` (its image) or of ``label``. Over several
+    processes the scores are gathered, and a case that a sampler repeated to fill a batch counts once.
 
     Args:
         structures: names by class index, or names of the classes from 1. Other classes are not scored.
@@ -137,7 +143,7 @@ class VolumeScores(Metric):
     def __init__(self, *, structures: Structures, output_transform: Callable[[Any], Any] = _pred_and_label) -> None:
         self.structures = _numbered(structures)
         self.rows: list[StructureScore] = []
-        self._by_file: dict[str, list[StructureScore]] = {}
+        self._by_file: _ByFile = {}
         super().__init__(output_transform)
 
     @reinit__is_reduced
@@ -149,20 +155,25 @@ class VolumeScores(Metric):
     @torch.no_grad()
     def iteration_completed(self, engine: Any) -> None:
         """Score the volumes of one iteration."""
+        preds, labels = self._output_transform(engine.state.output)
         # ignite would cut the lists into pairs of batches of one
-        self.update(self._output_transform(engine.state.output))
+        self.update((preds, labels), given_names(engine.state.batch, len(preds)))
 
     @reinit__is_reduced
-    def update(self, output: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]) -> None:
+    def update(
+        self, output: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]], cases: Sequence[str | None] | None = None
+    ) -> None:
         """Score some volumes.
 
         Args:
             output: predictions and labels, each a sequence of class indices ``(1, *S)``; labels are ``MetaTensor``.
+            cases: what they are called; none for one that is called like its file.
 
         Raises:
             ValueError: If a volume cannot be scored; names the case.
         """
-        for pred, label in zip(*output, strict=True):
+        preds, labels = output
+        for pred, label, given in zip(preds, labels, cases or [None] * len(preds), strict=True):
             if not isinstance(label, MetaTensor):
                 raise ValueError(
                     "`VolumeScores` takes voxel sizes and names from labels: let them be `MetaTensor` as `LoadImaged` "
@@ -172,8 +183,10 @@ class VolumeScores(Metric):
             if file is None:
                 raise ValueError("`VolumeScores` tells cases apart by `filename_or_obj`: neither item has one.")
             spacing = label.pixdim.tolist()[: label.ndim - 1]  # an affine has three axes, also of a slice
-            self._by_file[file] = score_volume(
-                pred, label, structures=self.structures, spacing=spacing, case=case_name(file)
+            name = given or case_name(file)
+            self._by_file[file] = (
+                given,
+                score_volume(pred, label, structures=self.structures, spacing=spacing, case=name),
             )
 
     def compute(self) -> float:
@@ -185,30 +198,18 @@ class VolumeScores(Metric):
         Raises:
             NotComputableError: If no volume was seen.
         """
-        by_file: dict[str, list[StructureScore]] = {}
-        for part in cast("list[dict[str, list[StructureScore]]]", idist.all_gather(self._by_file)):
+        by_file: _ByFile = {}
+        for part in cast("list[_ByFile]", idist.all_gather(self._by_file)):
             by_file.update(part)
         if not by_file:
             raise NotComputableError("`VolumeScores` must have seen a volume before it can compute.")
-        names = _distinct_names(list(by_file))
-        self.rows = [replace(row, case=names[file]) for file in sorted(by_file) for row in by_file[file]]
+        counts = Counter(given for given, _ in by_file.values())
+        unnamed = [file for file, (given, _) in by_file.items() if given is None or counts[given] > 1]
+        names = dict(zip(unnamed, case_names(unnamed), strict=True))
+        self.rows = [
+            replace(row, case=names.get(file, row.case)) for file in sorted(by_file) for row in by_file[file][1]
+        ]
         return float(np.mean([row.dsc for row in self.rows]))
-
-
-def case_name(file: str | os.PathLike[str]) -> str:
-    """What a case is called: the name of its image file without folder and suffix.
-
-    Args:
-        file: the image file.
-
-    Returns:
-        The name.
-
-    Example:
-        >>> case_name("training/patient001/patient001_frame01.nii.gz")
-        'patient001_frame01'
-    """
-    return Path(Path(file).name.removesuffix(".gz")).stem
 
 
 def summarize(rows: Iterable[StructureScore]) -> dict[str, dict[str, float]]:
@@ -353,15 +354,6 @@ def _numbered(structures: Structures) -> dict[int, str]:
 def _file_of(item: torch.Tensor) -> str | None:
     file = item.meta.get("filename_or_obj") if isinstance(item, MetaTensor) else None
     return str(file) if file else None
-
-
-def _distinct_names(files: Sequence[str]) -> dict[str, str]:
-    names = {file: case_name(file) for file in files}
-    if len(set(names.values())) == len(files):
-        return names
-    # cases in folders of their own, like patient001/image.nii.gz
-    shared = os.path.commonpath([Path(file).parent for file in files])
-    return {file: Path(file).relative_to(shared).with_name(names[file]).as_posix() for file in files}
 
 
 def _statistics(volumes: Sequence[Sequence[StructureScore]]) -> dict[str, float]:

@@ -19,6 +19,7 @@ __all__ = ["CheckCased"]
 class CheckCased(MapTransform):
     """Check a loaded image and its label, if there is one, and give both the image's geometry.
 
+    - An image with another number of channels than ``in_channels`` is a ``ValueError``.
     - A label of another shape than its image, or with values that are not whole numbers from 0 to ``num_classes - 1``,
       is a ``ValueError``.
     - A label of the same shape whose affine differs gets the image's, with a warning: voxels correspond, whatever the
@@ -30,6 +31,7 @@ class CheckCased(MapTransform):
 
     Args:
         num_classes: number of classes, background included.
+        in_channels: number of channels of an image, ``C_in``; not looked at by default.
         image_key: key of the image, ``(C_in, *S)``.
         label_key: key of the label, ``(1, *S)``, which may be missing.
 
@@ -43,15 +45,23 @@ class CheckCased(MapTransform):
         ValueError: the label of patient007_frame01 must hold whole numbers from 0 to 3 (`num_classes` is 4), got [4].
     """
 
-    def __init__(self, *, num_classes: int, image_key: str = "image", label_key: str = "label") -> None:
+    def __init__(
+        self, *, num_classes: int, in_channels: int | None = None, image_key: str = "image", label_key: str = "label"
+    ) -> None:
         super().__init__((image_key, label_key), allow_missing_keys=True)
         self.num_classes = at_least("num_classes", num_classes, 2)
+        self.in_channels = None if in_channels is None else at_least("in_channels", in_channels, 1)
         self.image_key, self.label_key = image_key, label_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """The case, checked."""
         case = dict(data)
         name = _name_of(case, self.image_key)
+        channels = len(case[self.image_key])
+        if self.in_channels not in (None, channels):
+            raise ValueError(
+                f"the image of {name} must have `in_channels` = {self.in_channels} channels, got {channels}."
+            )
         case[self.image_key] = _finite(case[self.image_key], name)
         if self.label_key in case:
             case[self.label_key] = self._checked_label(case[self.label_key], case[self.image_key], name)

@@ -148,12 +148,12 @@ def test_what_two_configs_share_they_say_alike(bundle, one, other):
     allowed = {
         ("train", "evaluate"): {"initialize", "network", "network_def", "num_views", "resampled", "run", "split"},
         ("train", "inference"): {"cases", "initialize", "network", "network_def", "num_views", "resampled", "run"},
-        ("evaluate", "inference"): {"cases", "dataset", "evaluator", "handlers", "postprocessing"},
+        ("evaluate", "inference"): {"cases", "dataset", "evaluator", "handlers", "initialize", "postprocessing"},
     }[one, other]
     shared = first.keys() & second.keys()
     assert shared >= {
-        *("imports", "bundle_root", "output_dir", "dataset_dir", "device", "amp", "structures", "in_channels"),
-        *("out_channels", "backbone", "cases", "load", "resampling", "preprocessing"),
+        *("imports", "bundle_root", "output_dir", "dataset_dir", "datalist", "device", "amp", "structures"),
+        *("in_channels", "out_channels", "backbone", "cases", "load", "intensity", "resampling", "preprocessing"),
     }
     assert {key for key in shared if first[key] != second[key]} <= allowed
 
@@ -196,7 +196,8 @@ def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(bun
     for run in ("train", name):
         parser = ConfigParser()
         parser.read_config([str(bundle / "configs" / f"{file}.json") for file in (run, "small")])
-        prepared[run] = [t for t in parser["load"] + parser["resampling"] if "image" in str(t) or "resampled" in str(t)]
+        transforms = parser["load"] + parser["intensity"] + parser["resampling"]
+        prepared[run] = [t for t in transforms if "image" in str(t) or "resampled" in str(t)]
     assert prepared["train"] == prepared[name]
 
 

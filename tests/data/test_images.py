@@ -41,7 +41,11 @@ def test_folders_below_are_searched_too(tmp_path):
         "a.raw",
         "a.nii.bak",
         "a_segmentation.mhd",
+        "a_mask.nii",
+        "a_Label.nii",
+        "patient1/seg.nii.gz",
         "labelsTr/b.nii.gz",
+        "labels/b.nii.gz",
     ],
 )
 def test_labels_cines_maps_and_hidden_files_are_passed_over(tmp_path, name):
@@ -54,7 +58,7 @@ def test_metaimages_are_images_too_and_their_voxels_are_not(tmp_path):
     assert names(tmp_path) == ["Case01", "Case02"]
 
 
-@pytest.mark.parametrize("name", ["4d_a.nii.gz", "gt.nii", "segment.nii.gz", "a.b.nii.gz", "a_gt_b.nii"])
+@pytest.mark.parametrize("name", ["4d_a.nii.gz", "gt_a.nii", "segment.nii.gz", "agt.nii", "a.b.nii.gz", "a_gt_b.nii"])
 def test_only_the_end_of_a_name_tells_that_it_is_no_image(tmp_path, name):
     touched(tmp_path, name)
     assert names(tmp_path) == [name.removesuffix(".gz").removesuffix(".nii")]

@@ -231,6 +231,17 @@ def test_cases_of_one_name_do_not_replace_each_other(tmp_path):
     assert names(tmp_path) == ["b_image.png", "image.png"]
 
 
+def test_a_case_with_a_name_is_drawn_under_it(tmp_path):
+    item = {"image": torch.ones(1, 8, 8, 2), "pred": torch.ones(1, 8, 8, 2)}
+    engine = Engine(lambda _, batch: batch)
+    SavePictures(tmp_path, structures=CARDIAC).attach(engine)
+    engine.run([[{**item, "case": "p1/late"}, item]])
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")) == [
+        "case002.png",
+        "p1/late.png",
+    ]
+
+
 def test_plain_tensors_are_numbered(tmp_path):
     item = {"image": torch.ones(1, 8, 8, 2), "pred": torch.ones(1, 8, 8, 2)}
     engine = Engine(lambda _, batch: batch)

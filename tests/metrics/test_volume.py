@@ -284,6 +284,24 @@ def test_cases_of_one_name_in_folders_of_their_own_are_told_apart():
     assert [row.case for row in metric.rows] == ["a/image"] * 3 + ["b/image"] * 3
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["mine", None], ["mine", "image"]),
+        (["mine", "mine"], ["p1/image", "p2/image"]),  # two volumes must not become one
+        (None, ["p1/image", "p2/image"]),
+    ],
+    ids=["one", "one name for both", "none"],
+)
+def test_a_case_with_a_name_is_scored_under_it(given, expected):
+    files = ["p1/image.nii.gz", "p2/image.nii.gz"]
+    labels = [MetaTensor(torch.ones(1, 4, 4, 4), affine=torch.eye(4), meta={"filename_or_obj": file}) for file in files]
+    metric = VolumeScores(structures=["LV"])
+    metric.update((labels, labels), given)
+    metric.compute()
+    assert [row.case for row in metric.rows] == expected
+
+
 PROCESS = """
 import sys, torch, torch.distributed as dist
 from monai.data import MetaTensor

@@ -44,6 +44,14 @@ def test_channels_are_no_part_of_the_shape():
     assert CheckCased(num_classes=4)(case)["image"] is case["image"]
 
 
+@pytest.mark.parametrize(("expected", "given"), [(1, 2), (2, 1), (3, 4)])
+def test_an_image_with_another_number_of_channels_is_refused(expected, given):
+    message = rf"the image of patient007_frame01 must have `in_channels` = {expected} channels, got {given}\."
+    with pytest.raises(ValueError, match=message):
+        CheckCased(num_classes=4, in_channels=expected)(case_of(image=torch.rand(given, 6, 5, 3)))
+    CheckCased(num_classes=4, in_channels=given)(case_of(image=torch.rand(given, 6, 5, 3)))
+
+
 @pytest.mark.parametrize("value", [4, -1, 1.5, math.nan, math.inf], ids=str)
 def test_a_label_value_that_is_no_class_is_refused(value):
     label = torch.zeros(1, 6, 5, 3)

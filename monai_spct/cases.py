@@ -1,0 +1,65 @@
+"""What a case is called: as its entry in a datalist says, or like its image file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["case_name", "case_names", "given_names"]
+
+
+def case_name(file: str | os.PathLike[str]) -> str:
+    """What a case is called: the name of its image file without folder and suffix.
+
+    Args:
+        file: the image file.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> case_name("training/patient001/patient001_frame01.nii.gz")
+        'patient001_frame01'
+    """
+    return Path(Path(file).name.removesuffix(".gz")).stem
+
+
+def case_names(files: Sequence[str | os.PathLike[str]], root: str | os.PathLike[str] | None = None) -> list[str]:
+    """What several cases are called: like their files, and where two files have one name, like their paths.
+
+    Args:
+        files: the image file of each case, all different.
+        root: a folder above all of them, below which paths begin; by default the lowest one.
+
+    Returns:
+        A name for each file, all different.
+
+    Example:
+        >>> case_names(["data/a.nii.gz", "data/b.nii.gz"])
+        ['a', 'b']
+        >>> case_names(["data/patient1/image.nii.gz", "data/patient2/image.nii.gz"])
+        ['patient1/image', 'patient2/image']
+    """
+    names = [case_name(file) for file in files]
+    if len(set(names)) == len(names):
+        return names
+    # cases in folders of their own
+    shared = os.path.commonpath([Path(file).parent for file in files]) if root is None else root
+    return [Path(file).relative_to(shared).with_name(name).as_posix() for file, name in zip(files, names, strict=True)]
+
+
+def given_names(batch: object, count: int) -> list[str | None]:
+    """The entry ``case`` of each item of a decollated batch; none where there is no such entry.
+
+    Args:
+        batch: ``engine.state.batch`` of a MONAI evaluator.
+        count: number of its items.
+
+    Example:
+        >>> given_names([{"case": "patient001_frame01"}, {}], 2)
+        ['patient001_frame01', None]
+    """
+    items = batch if isinstance(batch, list) and len(batch) == count else [None] * count
+    entries = [item.get("case") if isinstance(item, Mapping) else None for item in items]
+    return [str(entry) if entry else None for entry in entries]

@@ -1,0 +1,296 @@
+"""A file that says who is labeled, unlabeled, for validation and for testing: reading and writing it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from monai_spct.cases import case_names
+from monai_spct.data.splits import Case, Split, split_cases
+from monai_spct.files import replacing
+
+__all__ = ["read_datalist", "read_or_split", "write_datalist"]
+
+_LISTS = ("labeled", "unlabeled", "validation", "test")
+_ENTRIES = ("image", "label", "patient", "case")
+_SIDE = {"labeled": "training", "unlabeled": "training", "validation": "validation", "test": "test"}
+
+
+def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
+    """Read a datalist.
+
+    It is a JSON file with up to four lists of cases::
+
+        {"labeled":    [{"image": "images/a.nii.gz", "label": "labels/a.nii.gz", "patient": "p1"}],
+         "unlabeled":  [{"image": "images/b.nii.gz"}],
+         "validation": [],
+         "test":       [{"image": ["images/c_t1.nii.gz", "images/c_t2.nii.gz"], "label": "labels/c.nii.gz"}]}
+
+    Paths are absolute or begin where the file is. ``image`` is a file, or a list of files that are the channels of one
+    image; every case has as many. ``patient`` may be left out: each case is a patient of its own then. So may ``case``,
+    a name: a case is called like its first file then, and where two files have one name, like its path. A ``label``
+    under ``unlabeled`` is passed over, so that it cannot leak, and may be missing on disk.
+
+    A patient may have labeled and unlabeled cases, but training, validation and test must have patients of their own.
+
+    Args:
+        path: the file.
+        with_labels: whether to ask for a ``label`` where one belongs; otherwise all are passed over, as for prediction.
+
+    Returns:
+        The lists, sorted by patient and case, with absolute paths and with ``patient`` and ``case`` in each entry.
+
+    Raises:
+        FileNotFoundError: if there is no such file, or files that it names do not exist; all are named.
+        ValueError: if it is no such JSON, or an image is there twice, or a patient is on two sides, or two cases have
+            one name or different numbers of channels; all of a kind are named at once.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from monai_spct.data import read_datalist
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("a.nii", "a_gt.nii", "b.nii"):
+        ...     (folder / name).touch()
+        >>> lists = '{"labeled": [{"image": "a.nii", "label": "a_gt.nii"}], "unlabeled": [{"image": "b.nii"}]}'
+        >>> _ = (folder / "my.json").write_text(lists)
+        >>> print(read_datalist(folder / "my.json").describe())
+        labeled: 1 patient, 1 case: a
+        unlabeled: 1 patient, 1 case: b
+        validation: 0 patients, 0 cases
+        test: 0 patients, 0 cases
+    """
+    path = Path(path).expanduser().absolute()
+    content = _content(path)
+    _refuse(path, [problem for name in content for problem in _malformed(name, content[name], with_labels)])
+    cases = [(name, _case(entry, path.parent, name, with_labels)) for name in _LISTS for entry in content.get(name, [])]
+    _name(cases)
+    _refuse(path, [*(_twice(cases) or _bad_names(cases)), *_on_two_sides(cases), *_channels(cases)])
+    missing = [
+        f"{file} (`{key}` in `{name}`)"
+        for name, case in cases
+        for key in ("image", "label")
+        for file in _files(case.get(key, []))
+        if not Path(file).is_file()
+    ]
+    if missing:
+        raise FileNotFoundError(f"{path} names files that do not exist:\n" + "\n".join(missing))
+
+    def of(wanted: str) -> list[Case]:
+        return sorted(
+            (case for name, case in cases if name == wanted), key=lambda case: (case["patient"], case["case"])
+        )
+
+    return Split(of("labeled"), of("unlabeled"), of("validation"), of("test"), datalist=str(path))
+
+
+def read_or_split(
+    cases: Sequence[Mapping[str, Any]] | None = None, *, datalist: str | Path | None = None, **settings: Any
+) -> Split:
+    """The lists of a datalist if there is one; else cases, split by :func:`~monai_spct.data.split_cases`.
+
+    Args:
+        cases: what to split.
+        datalist: the file to read, see :func:`~monai_spct.data.read_datalist`.
+        settings: of ``split_cases``; a datalist needs none.
+
+    Raises:
+        ValueError: if both are given, or neither; and what the two functions raise.
+
+    Example:
+        >>> from monai_spct.data import read_or_split
+        >>> cases = [{"patient": p, "image": f"{p}.nii", "label": f"{p}_gt.nii"} for p in "abcd"]
+        >>> print(read_or_split(cases, labeled_patients=1).describe())
+        labeled: 1 patient, 1 case: c
+        unlabeled: 2 patients, 2 cases: a b
+        validation: 0 patients, 0 cases
+        test: 1 patient, 1 case: d
+    """
+    if (cases is None) == (datalist is None):
+        raise ValueError(f"give either `cases` or `datalist`, got {'neither' if cases is None else 'both'}.")
+    return split_cases(cases, **settings) if cases is not None else read_datalist(str(datalist))
+
+
+def write_datalist(split: Split, path: str | Path) -> None:
+    """Write a split as a file that :func:`~monai_spct.data.read_datalist` reads.
+
+    Files below the folder of the new one are named from there, so that the folder can be moved as a whole; others have
+    their absolute paths.
+
+    Args:
+        split: cases with ``patient``, ``case``, ``image`` and perhaps ``label``; other entries are left out.
+        path: the new file.
+
+    Raises:
+        FileExistsError: if it exists.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from monai_spct.data import Split, write_datalist
+        >>> path = Path(tempfile.mkdtemp()) / "my.json"
+        >>> case = {"patient": "a", "case": "a", "image": str(path.parent / "images" / "a.nii.gz")}
+        >>> write_datalist(Split([], [case], [], []), path)
+        >>> '"image": "images/a.nii.gz"' in path.read_text()
+        True
+    """
+    path = Path(path).expanduser().absolute()
+    if path.exists():
+        raise FileExistsError(f"{path} exists: give another name, or move it away.")
+
+    def short(file: str) -> str:
+        return Path(file).relative_to(path.parent).as_posix() if path.parent in Path(file).parents else file
+
+    lists = {
+        name: [
+            {
+                key: case[key] if key in ("patient", "case") else _each(case[key], short)
+                for key in ("patient", "case", "image", "label")
+                if key in case
+            }
+            for case in getattr(split, name)
+        ]
+        for name in _LISTS
+    }
+    with replacing(path, "w") as file:
+        file.write(json.dumps(lists, indent=2, ensure_ascii=False) + "\n")
+
+
+def _content(path: Path) -> dict[str, list[Any]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no datalist {path}.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once)
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict) or not all(isinstance(cases, list) for cases in content.values()):
+        raise ValueError(f"{path} must hold an object of lists ({', '.join(_LISTS)}).")
+    _refuse(path, [f"there is no list `{name}`: {_nearest(name, _LISTS)}" for name in content if name not in _LISTS])
+    return content
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{', '.join(twice)} is there twice")  # json would keep the last one and say nothing
+    return dict(pairs)
+
+
+def _malformed(name: str, entries: Sequence[Any], with_labels: bool) -> list[str]:
+    problems = []
+    for number, entry in enumerate(entries, start=1):
+        which = f"case {number} of `{name}`"
+        if not isinstance(entry, dict):
+            problems.append(f'{which} must be an object such as {{"image": "a.nii.gz"}}, got {entry!r}.')
+            continue
+        problems += [
+            f"{which} has an unknown entry `{key}`: {_nearest(key, _ENTRIES)}" for key in entry if key not in _ENTRIES
+        ]
+        image = entry.get("image")
+        files = image if isinstance(image, list) else [image]
+        if not files or not all(isinstance(file, str) and file for file in files):
+            problems.append(f"{which} must have an `image`, a file or a list of files, got {image!r}.")
+        needed = with_labels and name != "unlabeled"
+        if needed and not (isinstance(entry.get("label"), str) and entry["label"]):
+            problems.append(f"{which} must have a `label`, a file, got {entry.get('label')!r} beside {image!r}.")
+        problems += [
+            f"`{key}` of {which} must be a name, got {entry[key]!r}."
+            for key in ("patient", "case")
+            if key in entry
+            and (isinstance(entry[key], bool) or not isinstance(entry[key], str | int) or entry[key] == "")
+        ]
+    return problems
+
+
+def _case(entry: Mapping[str, Any], root: Path, name: str, with_labels: bool) -> Case:
+    """An entry with absolute paths, and without a label that nobody should read."""
+
+    def absolute(file: str) -> str:
+        return os.path.normpath(root / Path(file).expanduser())
+
+    case = {key: str(entry[key]) for key in ("patient", "case") if key in entry}
+    case["image"] = _each(entry["image"], absolute)
+    if with_labels and name != "unlabeled":
+        case["label"] = absolute(entry["label"])
+    return case
+
+
+def _name(cases: Sequence[tuple[str, Case]]) -> None:
+    names = case_names([_files(case["image"])[0] for _, case in cases]) if cases else []
+    for (_, case), name in zip(cases, names, strict=True):
+        case.setdefault("case", name)
+        case.setdefault("patient", case["case"])
+
+
+def _twice(cases: Sequence[tuple[str, Case]]) -> list[str]:
+    places: dict[str, list[str]] = {}
+    for name, case in cases:
+        for file in _files(case["image"]):
+            places.setdefault(os.path.realpath(file), []).append(name)
+    return [
+        f"{file} is there {len(names)} times, in {' and '.join(f'`{name}`' for name in names)}."
+        for file, names in places.items()
+        if len(names) > 1
+    ]
+
+
+def _on_two_sides(cases: Sequence[tuple[str, Case]]) -> list[str]:
+    lists: dict[str, dict[str, None]] = {}
+    for name, case in cases:
+        lists.setdefault(case["patient"], {})[name] = None
+    return [
+        f"patient {patient} must be on one side, got {' and '.join(f'`{name}`' for name in names)}."
+        for patient, names in lists.items()
+        if len({_SIDE[name] for name in names}) > 1
+    ]
+
+
+def _channels(cases: Sequence[tuple[str, Case]]) -> list[str]:
+    counts: dict[int, list[str]] = {}
+    for _, case in cases:
+        counts.setdefault(len(_files(case["image"])), []).append(case["case"])
+    if len(counts) < 2:
+        return []
+    usual = max(counts, key=lambda count: len(counts[count]))
+    others = [f"{name} ({count})" for count, names in counts.items() if count != usual for name in names]
+    return [
+        f"all images must have the same number of files, {usual} as most of them, got others for {', '.join(others)}."
+    ]
+
+
+def _bad_names(cases: Sequence[tuple[str, Case]]) -> list[str]:
+    names = [case["case"] for _, case in cases]
+    problems = [
+        f"two cases must not have one name, got {name} {names.count(name)} times."
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    # predictions and pictures are files of these names
+    problems += [
+        f"`case` must be the name of a file, got {name!r}."
+        for name in dict.fromkeys(names)
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name
+    ]
+    return problems
+
+
+def _refuse(path: Path, problems: Sequence[str]) -> None:
+    if problems:
+        raise ValueError("\n".join([f"{path} cannot be used:", *problems]))
+
+
+def _nearest(name: object, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}."
+
+
+def _files(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _each(value: Any, function: Any) -> Any:
+    return function(value) if isinstance(value, str) else [function(item) for item in value]

@@ -1,0 +1,230 @@
+"""A datalist is read as it is meant, and whatever is wrong with it is said at once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from monai_spct.data import read_datalist, read_or_split, split_cases, write_datalist
+
+
+def a(image, label=None, **more):
+    return {"image": image, **({} if label is None else {"label": label}), **more}
+
+
+GOOD = {
+    "labeled": [a("p1/image.nii", "p1/label.nii", patient=1), a("p2/image.nii", "p2/label.nii", patient="p2")],
+    "unlabeled": [a("p1/late.nii", patient=1), a("c.nii", "nowhere.nii")],
+    "validation": [a("d.nii", "d_gt.nii")],
+    "test": [a("e.nii", "e_gt.nii", case="last")],
+}
+
+
+def written(folder: Path, lists, *, touch: bool = True) -> Path:
+    for entry in (entry for entries in lists.values() for entry in entries) if touch else ():
+        images = entry["image"] if isinstance(entry["image"], list) else [entry["image"]]
+        for name in (*images, *([entry["label"]] if "label" in entry else [])):
+            if name != "nowhere.nii":
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).touch()
+    path = folder / "my.json"
+    path.write_text(json.dumps(lists), encoding="utf-8")
+    return path
+
+
+def test_lists_patients_names_and_paths_are_what_the_file_says(tmp_path, monkeypatch):
+    written(tmp_path / "lists", GOOD)
+    monkeypatch.chdir(tmp_path)
+    split = read_datalist("lists/my.json")
+    assert [case["image"] for case in split.labeled] == [
+        str(tmp_path / "lists" / "p1" / "image.nii"),
+        str(tmp_path / "lists" / "p2" / "image.nii"),
+    ]
+    assert [(case["patient"], case["case"]) for case in split.labeled] == [("1", "p1/image"), ("p2", "p2/image")]
+    assert [(case["patient"], case["case"]) for case in split.unlabeled] == [("1", "p1/late"), ("c", "c")]
+    assert [(case["patient"], case["case"]) for case in split.test] == [("last", "last")]
+    assert split.datalist == str(tmp_path / "lists" / "my.json")
+
+
+def test_a_label_of_an_unlabeled_case_cannot_leak(tmp_path):
+    assert all("label" not in case for case in read_datalist(written(tmp_path, GOOD)).unlabeled)
+
+
+def test_a_patient_with_labeled_and_unlabeled_cases_counts_once(tmp_path):
+    assert read_datalist(written(tmp_path, GOOD)).labeled_share == pytest.approx(2 / 3)
+
+
+def test_for_prediction_no_label_is_asked_for_or_kept(tmp_path):
+    split = read_datalist(written(tmp_path, {"test": [a("a.nii"), a("b.nii", "nowhere.nii")]}), with_labels=False)
+    assert [set(case) for case in split.test] == [{"image", "case", "patient"}] * 2
+
+
+def test_channels_stay_in_their_order(tmp_path):
+    path = written(tmp_path, {"labeled": [a(["t2.nii", "t1.nii"], "gt.nii")]})
+    [case] = read_datalist(path).labeled
+    assert case["image"] == [str(tmp_path / "t2.nii"), str(tmp_path / "t1.nii")]
+    assert case["case"] == "t2"
+
+
+def test_a_file_of_a_windows_editor_is_read(tmp_path):
+    path = written(tmp_path, {"test": [a("é.nii", "gt.nii")]})
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"test": [a("é.nii", "gt.nii")]}, ensure_ascii=False).encode())
+    assert [case["case"] for case in read_datalist(path).test] == ["é"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON: "),
+        ("[]", "must hold an object of lists"),
+        ('{"labeled": {}}', "must hold an object of lists"),
+        ('{"test": [], "test": []}', "test is there twice"),
+    ],
+    ids=["cut", "list", "no list", "twice"],
+)
+def test_a_file_of_another_kind_is_refused(tmp_path, text, message):
+    (tmp_path / "my.json").write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        read_datalist(tmp_path / "my.json")
+    assert str(tmp_path / "my.json") in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no datalist .*my\.json"):
+        read_datalist(tmp_path / "my.json")
+
+
+@pytest.mark.parametrize(
+    ("lists", "messages"),
+    [
+        ({"labelled": [], "training": []}, ["no list `labelled`: did you mean `labeled`?", "`training`"]),
+        ({"labeled": ["a.nii"]}, ["case 1 of `labeled` must be an object such as", "got 'a.nii'"]),
+        (
+            {"labeled": [a("a.nii"), {"label": "b.nii"}], "test": [a("c.nii", ["d.nii"])]},
+            [
+                "case 1 of `labeled` must have a `label`, a file, got None beside 'a.nii'",
+                "case 2 of `labeled` must have an `image`, a file or a list of files, got None",
+                "case 1 of `test` must have a `label`, a file, got ['d.nii']",
+            ],
+        ),
+        ({"unlabeled": [a([])]}, ["got []"]),
+        ({"unlabeled": [a("a.nii", patients="p")]}, ["unknown entry `patients`: did you mean `patient`?"]),
+        ({"unlabeled": [a("a.nii", patient=None)]}, ["`patient` of case 1 of `unlabeled` must be a name, got None"]),
+    ],
+    ids=["list", "string", "missing", "no file", "unknown", "patient"],
+)
+def test_entries_that_say_too_little_are_all_named(tmp_path, lists, messages):
+    with pytest.raises(ValueError, match="cannot be used") as error:
+        read_datalist(written(tmp_path, lists, touch=False))
+    for message in messages:
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lists", "messages"),
+    [
+        (
+            {
+                "labeled": [a("a.nii", "g.nii"), a("b.nii", "h.nii")],
+                "unlabeled": [a("./a.nii")],
+                "test": [a("x/../b.nii", "g.nii")],
+            },
+            [
+                "a.nii is there 2 times, in `labeled` and `unlabeled`",
+                "b.nii is there 2 times, in `labeled` and `test`",
+                "patient b must",
+            ],
+        ),
+        ({"unlabeled": [a(["a.nii", "a.nii"])]}, ["a.nii is there 2 times, in `unlabeled` and `unlabeled`"]),
+        (
+            {
+                "labeled": [a("a.nii", "g.nii", patient="p"), a("b.nii", "g.nii", patient="q")],
+                "validation": [a("c.nii", "g.nii", patient="q")],
+                "test": [a("d.nii", "g.nii", patient="p")],
+            },
+            [
+                "patient p must be on one side, got `labeled` and `test`",
+                "patient q must be on one side, got `labeled` and `validation`",
+            ],
+        ),
+        (
+            {"unlabeled": [a("a.nii", patient="p")], "test": [a("b.nii", "g.nii", patient="p")]},
+            ["patient p must be on one side, got `unlabeled` and `test`"],
+        ),
+        (
+            {"unlabeled": [a("a.nii"), a("b.nii"), a(["c.nii", "d.nii"])]},
+            ["same number of files, 1 as most of them, got others for c (2)"],
+        ),
+        ({"unlabeled": [a("a.nii", case="x"), a("b.nii", case="x")]}, ["one name, got x 2 times"]),
+        ({"unlabeled": [a("a.nii", case="../x"), a("b.nii", case="/x")]}, ["got '../x'", "got '/x'"]),
+    ],
+    ids=["image", "channel", "patient", "unlabeled patient", "channels", "name", "place"],
+)
+def test_what_cannot_be_true_of_the_lists_is_all_named(tmp_path, lists, messages):
+    with pytest.raises(ValueError, match="cannot be used") as error:
+        read_datalist(written(tmp_path, lists))
+    for message in messages:
+        assert message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1 + len(messages)
+
+
+def test_an_image_behind_a_link_is_the_same_image(tmp_path):
+    path = written(tmp_path, {"labeled": [a("a.nii", "g.nii")], "test": [a("b.nii", "g.nii")]})
+    (tmp_path / "b.nii").unlink()
+    (tmp_path / "b.nii").symlink_to(tmp_path / "a.nii")
+    with pytest.raises(ValueError, match=r"a\.nii is there 2 times, in `labeled` and `test`"):
+        read_datalist(path)
+
+
+def test_files_that_do_not_exist_are_all_named_with_their_list(tmp_path):
+    path = written(tmp_path, GOOD)
+    for name in ("p1/label.nii", "c.nii", "e.nii"):
+        (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match="names files that do not exist") as error:
+        read_datalist(path)
+    assert str(error.value).splitlines()[1:] == [
+        f"{tmp_path / 'p1' / 'label.nii'} (`label` in `labeled`)",
+        f"{tmp_path / 'c.nii'} (`image` in `unlabeled`)",
+        f"{tmp_path / 'e.nii'} (`image` in `test`)",
+    ]
+
+
+def test_an_empty_list_names_the_file_when_it_is_required(tmp_path):
+    split = read_datalist(written(tmp_path, {"labeled": [a("a.nii", "g.nii")]}))
+    with pytest.raises(ValueError, match=r"at least one test patient, got 0: the list `test` of .*my\.json decides"):
+        split.require("test")
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    split = read_datalist(written(tmp_path, GOOD))
+    (tmp_path / "elsewhere").mkdir()
+    for path in (tmp_path / "copy.json", tmp_path / "elsewhere" / "copy.json"):
+        write_datalist(split, path)
+        again = read_datalist(path)
+        assert all(getattr(again, name) == getattr(split, name) for name in GOOD)
+    # what lies below is named from there, all else by its whole path
+    images = [
+        json.loads((tmp_path / name).read_text())["test"][0]["image"] for name in ("copy.json", "elsewhere/copy.json")
+    ]
+    assert images == ["e.nii", str(tmp_path / "e.nii")]
+
+
+def test_a_file_that_exists_stays(tmp_path):
+    path = written(tmp_path, GOOD)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"my\.json exists"):
+        write_datalist(read_datalist(path), path)
+    assert path.read_bytes() == before
+
+
+CASES = [{"patient": p, "image": f"{p}.nii", "label": f"{p}_gt.nii"} for p in "abcd"]
+
+
+def test_without_a_datalist_cases_are_split():
+    assert read_or_split(CASES, labeled_patients=1) == split_cases(CASES, labeled_patients=1)
+
+
+@pytest.mark.parametrize(("given", "got"), [({}, "neither"), ({"cases": CASES, "datalist": "my.json"}, "both")])
+def test_cases_and_a_datalist_exclude_each_other(given, got):
+    with pytest.raises(ValueError, match=f"either `cases` or `datalist`, got {got}"):
+        read_or_split(**given)
