@@ -40,6 +40,9 @@ class VolumeReader(ImageReader):
         super().__init__()
         self._reader: ImageReader = HeaderSpacingReader()  # the one of the last file
 
+    def __reduce__(self) -> tuple[type[VolumeReader], tuple[()]]:
+        return type(self), ()  # without what was read last, so that it counts as the same reader before and after
+
     def verify_suffix(self, filename: Sequence[str | PathLike[str]] | str | PathLike[str]) -> bool:
         """Whether the files are named like MetaImage or NIfTI."""
         names = ensure_tuple(filename)
