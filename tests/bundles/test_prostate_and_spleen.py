@@ -131,7 +131,7 @@ def test_a_second_training_on_the_spleen_finds_its_volumes_prepared(spleen, tmp_
     data, output = spleen
     cache = output.parent / "cache"
     before = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
-    options = {**LITTLE, "max_epochs": 1, "num_test": 1, "image_size": 40, "seed": 3, "num_views": 1}
+    options = {**LITTLE, "max_epochs": 1, "num_test": 1, "image_size": 40, "seed": 3, "num_views": 3}
     options |= {"dataset_dir": data, "output_dir": tmp_path, "cache_dir": cache}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = [
