@@ -3,6 +3,8 @@
 Made-up CT of 512 x 512 x 168 voxels, one patient drawn and the others copies of its files. Each row is a process of its
 own, whose peak is that of the system's books. Linux alone.
 
+Seconds are by the clock, from the start of the process, and of computing (``cpu``).
+
 - ``data``: the two datasets and a pass over all slices, without networks;
 - ``train``: the bundle up to the end of its first iteration;
 - ``evaluate``: networks with random weights score one test patient on the original grid.
@@ -13,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -52,14 +53,11 @@ def copies(folder: Path, volumes: int, size: int, slices: int) -> Path:
     return data
 
 
-def resident() -> float:
-    """MB that this process has now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
-
-
-def peak() -> float:
-    """MB that this process had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+def books(name: str) -> float:
+    """MB of the system's books on this process: ``VmRSS`` is what it has, ``VmHWM`` what it had at most."""
+    # the peak of `resource` begins with that of the process that started this one
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(name))
 
 
 def child(what: str, started: float, options: dict[str, Any]) -> dict[str, float]:
@@ -68,25 +66,26 @@ def child(what: str, started: float, options: dict[str, Any]) -> dict[str, float
     parser.read_config(str(CONFIGS / ("evaluate.json" if what == "evaluate" else "train.json")))
     parser.update(options)
     torch.manual_seed(0)
-    row = {"before": resident()}
+    row = {"before_mb": books("VmRSS")}
+
+    def note(name: str) -> None:
+        row.update({f"{name}_s": time.time() - started, f"{name}_cpu_s": time.process_time()})
+
     if what == "data":
         parts = [parser.get_parsed_content(f"train#{name}") for name in ("dataset", "unlabeled_dataset")]
-        row["ready_s"] = time.time() - started
+        note("ready")
         for part in parts:
             for index in range(len(part)):
                 part[index, index]
     elif what == "train":
         trainer = parser.get_parsed_content("train#trainer")
-
-        def note(engine: Any) -> None:  # noqa: ARG001
-            row["first_iteration_s"] = time.time() - started
-
-        trainer.add_event_handler(Events.ITERATION_STARTED(once=1), lambda _: row.update(ready_s=time.time() - started))
-        trainer.add_event_handler(Events.ITERATION_COMPLETED(once=1), note)
+        trainer.add_event_handler(Events.ITERATION_STARTED(once=1), lambda _: note("ready"))
+        trainer.add_event_handler(Events.ITERATION_COMPLETED(once=1), lambda _: note("first_iteration"))
         trainer.run()
     else:
         parser.get_parsed_content("evaluator").run()
-    return {**row, "after": resident(), "peak": peak(), "seconds": time.time() - started}
+    note("all")
+    return {**row, "after_mb": books("VmRSS"), "peak_mb": books("VmHWM")}
 
 
 def measure(what: str, **options: Any) -> dict[str, float]:
@@ -129,7 +128,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
         training = {**common, "labeled_patients": 1, "max_epochs": 1, "epoch_length": 1, "num_workers": 0}
         for name, cache_dir in (("memory", None), ("cold", str(cache)), ("warm", str(cache))):
             rows[f"data, {volumes} volumes, {name}"] = measure("data", **training, cache_dir=cache_dir)
-        rows[f"data, {volumes} volumes, warm"]["disk"] = sum(path.stat().st_size for path in cache.iterdir()) / 1e6
+        rows[f"data, {volumes} volumes, warm"]["disk_mb"] = sum(path.stat().st_size for path in cache.iterdir()) / 1e6
         if "train" in options.rows:
             rows[f"train, {volumes} volumes, warm"] = measure("train", **training, cache_dir=str(cache))
     if "evaluate" in options.rows:

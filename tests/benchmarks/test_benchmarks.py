@@ -126,10 +126,10 @@ def test_a_quick_run_of_the_memory_benchmark(tmp_path):
     options = ["--volumes", "2", "--size", "48", "--slices", "4", "--image-size", "32", "--rows", "data"]
     result = memory.main(["--folder", str(tmp_path), *options, "--output", str(tmp_path / "memory.json")])
     assert json.loads((tmp_path / "memory.json").read_text()) == result
-    assert all(100 < row["before"] <= row["peak"] for row in result["rows"].values())
+    assert all(100 < row["before_mb"] <= row["peak_mb"] for row in result["rows"].values())
     warm = result["rows"]["data, 2 volumes, warm"]
     # two images in float32 and one label in uint8, each with a header and a checksum
-    assert warm["disk"] == pytest.approx(32 * 32 * 4 * (2 * 4 + 1) / 1e6 + 3 * (128 + 4) / 1e6)
+    assert warm["disk_mb"] == pytest.approx(32 * 32 * 4 * (2 * 4 + 1) / 1e6 + 3 * (128 + 4) / 1e6)
 
 
 @pytest.mark.parametrize("contender", ["project", "reference"])
