@@ -77,7 +77,7 @@ def copy(name: str, target: str | Path) -> str:
     if not (source / "configs").is_dir():
         names = sorted(path.parent.name for path in bundles_folder().glob("*/configs"))
         raise ValueError(f"`name` must be one of {names}, got {name!r}.")
-    ignored = shutil.ignore_patterns("models", "eval", "phantom", "predictions", "__pycache__")
+    ignored = shutil.ignore_patterns("cache", "models", "eval", "phantom", "predictions", "__pycache__")
     shutil.copytree(source, target, ignore=ignored)
     for overlays in ("methods", "networks"):
         shutil.copytree(bundles_folder() / overlays, target / overlays)

@@ -60,7 +60,13 @@ def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
     written(folder / "heart" / "configs" / "train.json", {"seed": 0})
     written(folder / "methods" / "labeled_only.json", {})
     written(folder / "networks" / "unet.json", {})
-    for made in ("models/model.pt", "eval/scores.csv", "phantom/data/a.nii", "scripts/__pycache__/a.pyc"):
+    for made in (
+        "cache/a.npy",
+        "models/model.pt",
+        "eval/scores.csv",
+        "phantom/data/a.nii",
+        "scripts/__pycache__/a.pyc",
+    ):
         (folder / "heart" / made).parent.mkdir(parents=True)
         (folder / "heart" / made).touch()
     monkeypatch.setattr("monai_spct.bundles.bundles_folder", lambda: folder)

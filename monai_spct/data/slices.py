@@ -1,9 +1,11 @@
-"""The slices of volumes, prepared once and kept in memory."""
+"""The slices of volumes, prepared once and kept in memory or on the disk."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from typing import Any
 
 import ignite.distributed as idist
@@ -15,11 +17,19 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
+from monai_spct.data.slice_cache import SliceCache, StoredSlices
+
 __all__ = ["SliceDataset"]
+
+logger = logging.getLogger(__name__)
 
 
 class SliceDataset(Dataset[dict[str, Any]]):
     """The 2-D slices of 3-D volumes as plain tensors: each volume is loaded once, when the dataset is made.
+
+    Slices stay in memory. With a ``cache_dir`` they lie there instead, are read when they are asked for, and are found
+    by the next run, which loads no volume then; see :class:`~monai_spct.data.slice_cache.SliceCache` for what makes it
+    prepare a volume again. The slices are the same either way.
 
     An item is asked for by ``(index, seed)``, see :class:`~monai_spct.data.PairedLoader`, or by ``index`` alone. The
     random transforms draw from that seed and nothing else, so that an item is the same whichever worker makes it.
@@ -31,9 +41,13 @@ class SliceDataset(Dataset[dict[str, Any]]):
         keys: what to keep of a case. Images are kept as float32, labels as uint8.
         progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``, and in
             all but the first of several processes.
+        cache_dir: a folder for prepared slices, made if need be, which runs may share; memory when it is ``None`` or
+            empty.
 
     Raises:
-        ValueError: when a case lacks one of the keys, or there are cases, but none has a slice.
+        ValueError: when a case lacks one of the keys, or there are cases, but none has a slice; with a ``cache_dir``
+            also when the transform cannot be pickled.
+        OSError: when ``cache_dir`` cannot be written to.
 
     Example:
         >>> import torch
@@ -53,15 +67,33 @@ class SliceDataset(Dataset[dict[str, Any]]):
         *,
         keys: Sequence[str] = ("image", "label"),
         progress: str | None = None,
+        cache_dir: str | PathLike[str] | None = None,
     ) -> None:
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
+        cache = SliceCache(cache_dir, transform) if cache_dir else None
         silent = progress is None or not cases or idist.get_rank() > 0
         bar = tqdm(cases, desc=f"loading {progress} volumes", disable=silent, mininterval=1.0)
-        self.volumes = [self._prepared(transform(dict(case)), case) for case in bar]
+        self.volumes = [self._volume(case, transform, cache) for case in bar]
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")
+        if cache is not None and cases:
+            logger.info(
+                f"cache: {cache.found} of {cache.asked} {progress or ''} volumes from {cache.folder}, which now holds "
+                f"{cache.size() / 1e9:.2f} GB".replace("  ", " ")
+            )
+
+    def _volume(
+        self,
+        case: Mapping[str, Any],
+        transform: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        cache: SliceCache | None,
+    ) -> Mapping[str, Tensor | StoredSlices]:
+        def prepare() -> dict[str, Tensor]:
+            return self._prepared(transform(dict(case)), case)
+
+        return prepare() if cache is None else cache.volume(case, self.keys, prepare)
 
     def _prepared(self, volume: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Tensor]:
         """Slices first, ``(D, C, H, W)``, so that a slice is one contiguous block of memory."""

@@ -1,6 +1,7 @@
 """The plain loop agrees with the project, and the benchmarks run. What they measure is no test."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
 from monai_spct.transforms import RandomQuarterTurn
-from tests.benchmarks import growth, inference, kernels, step
+from tests.benchmarks import growth, inference, kernels, memory, step
 from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task, plain_copy
 
 
@@ -118,6 +119,17 @@ def test_a_quick_run_of_the_growth_benchmark(data, tmp_path):
 def test_a_quick_run_of_the_inference_benchmark(tmp_path):
     result = inference.main(["--size", "32", "24", "3", "--repeats", "1", "--output", str(tmp_path / "inference.json")])
     assert all(seconds > 0 for seconds in result["seconds"].values())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the books of Linux")
+def test_a_quick_run_of_the_memory_benchmark(tmp_path):
+    options = ["--volumes", "2", "--size", "48", "--slices", "4", "--image-size", "32", "--rows", "data"]
+    result = memory.main(["--folder", str(tmp_path), *options, "--output", str(tmp_path / "memory.json")])
+    assert json.loads((tmp_path / "memory.json").read_text()) == result
+    assert all(100 < row["before_mb"] <= row["peak_mb"] for row in result["rows"].values())
+    warm = result["rows"]["data, 2 volumes, warm"]
+    # two images in float32 and one label in uint8, each with a header and a checksum
+    assert warm["disk_mb"] == pytest.approx(32 * 32 * 4 * (2 * 4 + 1) / 1e6 + 3 * (128 + 4) / 1e6)
 
 
 @pytest.mark.parametrize("contender", ["project", "reference"])

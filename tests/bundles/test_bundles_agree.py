@@ -22,7 +22,7 @@ DIFFERING = {
     ("prostate", "inference"): DATA,
     ("spleen", "train"): {
         *(DATA | GRID | {"cases", "num_test"}),
-        *("crop_size", "learning_rate", "consistency_weight", "pace_start"),
+        *("cache_dir", "crop_size", "learning_rate", "consistency_weight", "pace_start"),
     },
     ("spleen", "evaluate"): DATA | GRID | {"cases", "num_test"},
     ("spleen", "inference"): DATA | GRID,

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def spleen(tmp_path_factory) -> tuple[Path, Path]:
     base = tmp_path_factory.mktemp("spleen")
     data = write_spleen_phantom(base / "data", patients=PATIENTS, size=(48, 52), spacing=(6.7, 7.0), slices=(4, 5))
     where = {"dataset_dir": str(data), "output_dir": str(base / "output"), "image_size": 40}
-    run("spleen", "train", **where, **LITTLE, num_test=1)
+    run("spleen", "train", **where, **LITTLE, num_test=1, cache_dir=str(base / "cache"))
     run("spleen", "evaluate", **where, num_test=1)
     run("spleen", "inference", **where, max_pictures=1)
     return data, base / "output"
@@ -123,6 +124,34 @@ def test_the_spleen_is_scored_and_predicted_on_the_original_grid(spleen):
         assert mask.shape == image.shape
         assert mask.get_data_dtype() == np.uint8
         np.testing.assert_allclose(mask.affine, image.affine, atol=1e-5)
+
+
+def test_a_second_training_on_the_spleen_finds_its_volumes_prepared(spleen, tmp_path):
+    """In another process, with another seed, other hashes and other networks."""
+    data, output = spleen
+    cache = output.parent / "cache"
+    before = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
+    options = {**LITTLE, "max_epochs": 1, "num_test": 1, "image_size": 40, "seed": 3, "num_views": 3}
+    options |= {"dataset_dir": data, "output_dir": tmp_path, "cache_dir": cache}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    command = [
+        sys.executable,
+        "-m",
+        "monai.bundle",
+        "run",
+        "training",
+        "--config_file",
+        config("spleen", "train"),
+        *words,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": "3"}
+    )
+    assert done.returncode == 0, done.stderr
+    for found in ("1 of 1 labeled", "3 of 3 unlabeled"):
+        assert f"cache: {found} volumes from {cache}, which now holds 0.00 GB" in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == before
+    assert len(before) == 5  # and one label
 
 
 class Bright(torch.nn.Module):

@@ -1,0 +1,159 @@
+"""Prepared slices on the disk, for the next run and for more volumes than memory holds."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from monai_spct.data.fingerprint import file_stamps, fingerprint
+from monai_spct.files import replacing
+
+__all__ = ["SliceCache", "StoredSlices"]
+
+_LAYOUT = 1  # to be raised whenever the same volume is to be stored in another way
+_CHUNK = 1 << 20  # bytes
+_CHECKSUM = 4  # bytes
+
+
+class StoredSlices:
+    """The slices of a volume in a ``.npy`` file, read one by one when they are asked for.
+
+    Nothing stays in memory and no file stays open, so processes may share it and copy it.
+
+    Args:
+        path: the file.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_spct.data.slice_cache import StoredSlices
+        >>> path = f"{tempfile.mkdtemp()}/a.npy"
+        >>> np.save(path, np.zeros((3, 1, 8, 6), np.float32))
+        >>> slices = StoredSlices(path)
+        >>> len(slices), slices[2].shape
+        (3, torch.Size([1, 8, 6]))
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._depth = len(self._array())
+
+    def _array(self) -> Any:
+        return np.load(self.path, mmap_mode="r", allow_pickle=False)
+
+    def __len__(self) -> int:
+        """The number of slices."""
+        return self._depth
+
+    def __getitem__(self, position: int) -> Tensor:
+        """A slice ``(C, H, W)``, in memory of its own."""
+        return torch.from_numpy(np.array(self._array()[position]))
+
+
+class SliceCache:
+    """A folder of prepared volumes, one ``.npy`` file for each volume and key.
+
+    A volume is prepared anew when something has changed that it is made of: its files, by path, size and time of
+    change, or the transform, by :func:`~monai_spct.data.fingerprint.fingerprint`. Files are written whole and
+    end with a checksum, so several runs may share a folder, and a damaged file is noticed and made again. Nothing is
+    ever removed: to free the disk, delete the folder while no run uses it.
+
+    Args:
+        folder: made if need be.
+        transform: prepares a volume.
+
+    Raises:
+        OSError: when the folder cannot be made.
+        ValueError: when the transform cannot be told from another one.
+
+    Attributes:
+        asked: volumes asked for.
+        found: those that were there.
+
+    Example:
+        >>> import tempfile
+        >>> from monai.transforms import ScaleIntensityd
+        >>> from monai_spct.data.slice_cache import SliceCache
+        >>> cache = SliceCache(tempfile.mkdtemp(), ScaleIntensityd("image"))
+        >>> for _ in range(2):
+        ...     volume = cache.volume({"case": "a"}, ["image"], lambda: {"image": torch.rand(3, 1, 8, 6)})
+        >>> volume["image"][2].shape, cache.asked, cache.found
+        (torch.Size([1, 8, 6]), 2, 1)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], transform: Callable[..., Any]) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self.asked = self.found = 0
+        # before anything is loaded, which takes long
+        self._transform = fingerprint(transform)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def volume(
+        self, case: Mapping[str, Any], keys: Sequence[str], prepare: Callable[[], Mapping[str, Tensor]]
+    ) -> dict[str, StoredSlices]:
+        """The slices of a case for each key.
+
+        Args:
+            case: entry of a datalist.
+            keys: what is wanted of it.
+            prepare: makes the slices of these keys, ``(D, C, H, W)``; called if they are not there whole.
+
+        Raises:
+            OSError: when a file cannot be written.
+
+        Warns:
+            UserWarning: when a file was damaged, and is made again.
+        """
+        paths = {key: self._path(case, key) for key in keys}
+        self.asked += 1
+        whole = [_is_whole(path) for path in paths.values()]  # each is looked at, so that all damage is told
+        if all(whole):
+            self.found += 1
+        else:
+            for key, slices in prepare().items():
+                _write(paths[key], slices)
+        return {key: StoredSlices(path) for key, path in paths.items()}
+
+    def size(self) -> int:
+        """Bytes of all that is in the folder, whoever has put it there."""
+        return sum(path.stat().st_size for path in self.folder.glob("*.npy"))
+
+    def _path(self, case: Mapping[str, Any], key: str) -> Path:
+        name = fingerprint([_LAYOUT, self._transform, key, sorted(case.items()), file_stamps(case)])
+        return self.folder / f"{name}.npy"
+
+
+def _write(path: Path, slices: Tensor) -> None:
+    content = io.BytesIO()
+    np.save(content, slices.numpy(), allow_pickle=False)
+    with replacing(path) as file:
+        file.write(content.getbuffer())
+        file.write(
+            zlib.crc32(content.getbuffer()).to_bytes(_CHECKSUM, "big")
+        )  # numpy passes over what follows an array
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file is there and is what was once written; warns of one that is damaged."""
+    try:
+        with path.open("rb") as file:
+            left, checksum = os.fstat(file.fileno()).st_size - _CHECKSUM, 0
+            while left > 0 and (chunk := file.read(min(left, _CHUNK))):
+                checksum = zlib.crc32(chunk, checksum)
+                left -= len(chunk)
+            problem = None if file.read() == checksum.to_bytes(_CHECKSUM, "big") else "its checksum is wrong"
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        problem = str(error)
+    if problem is not None:
+        warnings.warn(f"{path} is damaged ({problem}); the volume is prepared again.", stacklevel=2)
+    return problem is None
