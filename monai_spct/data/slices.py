@@ -54,8 +54,10 @@ class SliceDataset(Dataset[dict[str, Any]]):
     ) -> None:
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
-        bar = tqdm(cases, desc=f"loading {progress} volumes", disable=progress is None or not cases, mininterval=1.0)
-        self.volumes = [self._prepared(transform(dict(case)), case) for case in bar]
+        hidden = progress is None or not cases
+        # closed also where a case cannot be loaded, or what is said of it ends up in the line of the bar
+        with tqdm(cases, desc=f"loading {progress} volumes", disable=hidden, mininterval=1.0) as bar:
+            self.volumes = [self._prepared(transform(dict(case)), case) for case in bar]
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")
