@@ -79,10 +79,13 @@ class Objective:
 
     def __call__(self, step: Step) -> dict[str, Tensor]:
         """The sum as ``loss`` and its parts as ``<name>_loss``, all scalars, with gradient."""
-        parts = {f"{name}_loss": term(step) for name, term in self.terms.items()}
+        parts: dict[str, Tensor] = {}
         for name, term in self.terms.items():
             if isinstance(term, Weighted):
-                step.notes[f"{name}_weight"] = term.weight(step.progress)
+                weight = step.notes[f"{name}_weight"] = term.weight(step.progress)
+                parts[f"{name}_loss"] = weight * term.term(step)
+            else:
+                parts[f"{name}_loss"] = term(step)
         loss, *others = parts.values()
         for other in others:
             loss = loss + other

@@ -201,7 +201,6 @@ def test_the_output_has_images_losses_and_notes():
         "pace": None,
         "selected_share": scalar,
         "disagreement": scalar,
-        "co_training_weight": None,
     }
     torch.testing.assert_close(output["pred"], logits["last"][:, :2].mean(0))
     parts = output["supervised_loss"] + output["co_training_loss"]
