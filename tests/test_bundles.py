@@ -1,10 +1,13 @@
 """Bundles are found from anywhere, copied whole, and refuse what was mistyped."""
 
+import ast
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import ignite.distributed as idist
 import pytest
 import torch
 
@@ -17,6 +20,7 @@ from monai_spct.bundles import (
     put_the_cause_last,
     refuse_idle_settings,
     refuse_unknown_overrides,
+    tell_results,
 )
 
 PACKAGE_PARENT = Path(sys.modules["monai_spct"].__file__).parents[1]
@@ -403,3 +407,71 @@ def test_each_process_needs_a_gpu_of_its_own(monkeypatch, device):
     message = rf"`device` must be a GPU of its own .* the {torch.cuda.device_count()} .*, got {device} in process 1:"
     with pytest.raises(ValueError, match=message):
         join_processes(device)
+
+
+# What a training leaves
+
+
+def told(capsys, *words: object) -> dict[str, str]:
+    tell_results("out put", ["run", "training", *map(str, words)])
+    return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+
+
+def evaluation(lines: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Names of the config files, and options."""
+    words = shlex.split(lines["evaluate:"])
+    assert words[:6] == ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file"]
+    files = ast.literal_eval(words[6]) if words[6].startswith("[") else [words[6]]
+    assert all(Path(file).is_file() for file in files)
+    refuse_unknown_overrides(["--config_file", words[6], *words[7:]])
+    return [Path(file).name for file in files], dict(zip(words[7::2], words[8::2], strict=True))
+
+
+def test_results_are_named_as_a_shell_takes_them(capsys):
+    lines = told(capsys)
+    assert list(lines) == ["weights:", "curves:", "TensorBoard:"]  # no config file, no command
+    assert lines["curves:"] == "out put/eval/curves.png"
+    assert lines["TensorBoard:"] == "tensorboard --logdir 'out put/eval'"
+
+
+def test_the_evaluation_has_the_options_that_it_knows_as_they_were_given(capsys):
+    given = ["--dataset_dir", "/my data", "--split_seed=3", "--seed", 1, "--num_views", 3, "--output_dir", "out put"]
+    lines = told(capsys, "--config_file", TRAIN, *given, "--train#trainer#max_epochs", 3)
+    words = shlex.split(lines["evaluate:"])
+    assert words[6:] == [
+        *(str(TRAIN.with_name("evaluate.json")), "--dataset_dir", "/my data"),
+        *("--split_seed=3", "--output_dir", "out put"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overlays", "kept"),
+    [
+        (["acdc/configs/phantom.json"], True),
+        (["acdc/configs/small.json"], True),
+        (["networks/unet.json"], True),
+        (["methods/self_paced.json"], False),
+        (["methods/ua_mt.json"], False),
+        (["acdc/configs/multi_gpu_train.json"], False),
+    ],
+    ids=lambda value: Path(value[0]).stem if isinstance(value, list) else "",
+)
+def test_the_evaluation_has_the_overlays_that_change_it(capsys, overlays, kept):
+    files = [str(TRAIN), *(str(bundles_folder() / name) for name in overlays)]
+    names, _ = evaluation(told(capsys, "--config_file", files, "--max_epochs", 3))
+    assert names == ["evaluate.json", *(Path(name).name for name in overlays if kept)]
+
+
+def test_a_setting_of_an_overlay_goes_with_it(capsys):
+    files = [str(TRAIN), str(TRAIN.with_name("one_structure.json"))]
+    _, options = evaluation(told(capsys, "--config_file", files, "--structure", 2, "--learning_rate", 0.1))
+    assert options == {"--structure": "2"}
+
+
+def test_a_bundle_without_an_evaluation_has_no_command_for_it(capsys, tmp_path):
+    assert "evaluate:" not in told(capsys, "--config_file", written(tmp_path / "train.json", {}))
+
+
+def test_of_several_processes_one_tells(capsys, monkeypatch):
+    monkeypatch.setattr(idist, "get_rank", lambda: 1)
+    assert told(capsys) == {}

@@ -72,9 +72,10 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
         cache = SliceCache(cache_dir, transform) if cache_dir else None
-        silent = progress is None or not cases or idist.get_rank() > 0
-        bar = tqdm(cases, desc=f"loading {progress} volumes", disable=silent, mininterval=1.0)
-        self.volumes = [self._volume(case, transform, cache) for case in bar]
+        hidden = progress is None or not cases or idist.get_rank() > 0
+        # closed also where a case cannot be loaded, or what is said of it ends up in the line of the bar
+        with tqdm(cases, desc=f"loading {progress} volumes", disable=hidden, mininterval=1.0) as bar:
+            self.volumes = [self._volume(case, transform, cache) for case in bar]
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")

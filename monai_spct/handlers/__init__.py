@@ -2,24 +2,28 @@
 
 from monai_spct.handlers.average_buffers import AverageBuffers
 from monai_spct.handlers.checkpoints import SaveBest, SaveCheckpoints, save_atomically
+from monai_spct.handlers.curves import SaveCurves, curves_figure
 from monai_spct.handlers.discriminator_step import DiscriminatorStep
 from monai_spct.handlers.ema_teacher import EMATeacher
 from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss
-from monai_spct.handlers.history import SaveHistory, read_history
+from monai_spct.handlers.history import AddToHistory, SaveHistory, read_history
 from monai_spct.handlers.inference_time import SaveInferenceTime
 from monai_spct.handlers.pictures import SavePictures, contour_picture
 from monai_spct.handlers.predictions import SavePredictions
 from monai_spct.handlers.progress import Progress, scalars
 from monai_spct.handlers.scores import SaveScores
 from monai_spct.handlers.seed_each_epoch import SeedEachEpoch
+from monai_spct.handlers.tensorboard_pictures import TensorBoardPictures
 
 __all__ = [
+    "AddToHistory",
     "AverageBuffers",
     "DiscriminatorStep",
     "EMATeacher",
     "Progress",
     "SaveBest",
     "SaveCheckpoints",
+    "SaveCurves",
     "SaveHistory",
     "SaveInferenceTime",
     "SavePictures",
@@ -27,7 +31,9 @@ __all__ = [
     "SaveScores",
     "SeedEachEpoch",
     "StopAtNonFiniteLoss",
+    "TensorBoardPictures",
     "contour_picture",
+    "curves_figure",
     "read_history",
     "save_atomically",
     "scalars",

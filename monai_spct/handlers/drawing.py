@@ -1,4 +1,4 @@
-"""How a slice is drawn: its colors, the part of the plane that is shown, contours and their key."""
+"""What figures are made of: a canvas, slices and their colors, contours and their key, the scale of entropies."""
 
 from __future__ import annotations
 
@@ -8,27 +8,54 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.layout_engine import LayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 __all__ = [
     "PRED_WIDTH",
+    "SMALL",
+    "TEXT",
     "TRUTH_COLOR",
     "TRUTH_WIDTH",
+    "color_bar",
     "contour_key",
     "draw_contours",
     "draw_plane",
+    "entropy_scale",
+    "entropy_ticks",
     "gray_limits",
+    "new_figure",
     "structure_colors",
     "surroundings",
 ]
 
 # of Okabe and Ito's colors, which color-blind people tell apart, those that stand out from gray
 _COLORS = ("#56B4E9", "#E69F00", "#CC79A7", "#F0E442", "#009E73", "#D55E00", "#0072B2")
+TEXT, SMALL = 8, 7  # points
 TRUTH_COLOR = "#FFFFFF"
 PRED_WIDTH, TRUTH_WIDTH = 2.0, 0.7  # points; where both agree, the white line runs within the colored one
+
+
+def new_figure(
+    width: float, height: float, layout: LayoutEngine | None = None, *, color: str = "white", dpi: float = 200
+) -> Figure:
+    """A figure, in inches, on a canvas that needs no display.
+
+    Example:
+        >>> from monai_spct.handlers.drawing import new_figure
+        >>> float(new_figure(7.5, 2.0).get_figwidth())
+        7.5
+    """
+    figure = Figure((width, height), dpi=dpi, facecolor=color, layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def structure_colors(structures: Mapping[int, str]) -> dict[int, str]:
@@ -164,3 +191,57 @@ def contour_key(structures: Mapping[int, str], *, truth: bool = True, scale: flo
             Line2D([], [], color=TRUTH_COLOR, linewidth=TRUTH_WIDTH * scale, label="truth", path_effects=[edge])
         )
     return lines
+
+
+def entropy_scale(num_classes: int) -> ScalarMappable:
+    r"""The colors of an entropy, from 0 to :math:`\log C`, that of a network that knows nothing.
+
+    Args:
+        num_classes: :math:`C`, the background included.
+
+    Example:
+        >>> from monai_spct.handlers.drawing import entropy_scale
+        >>> low, high = entropy_scale(4).get_clim()
+        >>> low, round(high, 2)
+        (0.0, 1.39)
+    """
+    return ScalarMappable(Normalize(0, math.log(num_classes)), "magma")
+
+
+def entropy_ticks(num_classes: int) -> tuple[list[float], list[str], str]:
+    r"""What stands beside a bar of :func:`entropy_scale`: the ticks, their words, and the quantity with its unit.
+
+    Args:
+        num_classes: :math:`C`, the background included.
+
+    Example:
+        >>> from monai_spct.handlers.drawing import entropy_ticks
+        >>> entropy_ticks(4)[1:]
+        (['0.00', '0.35', '0.69', '1.04', '1.39'], 'entropy (nats), up to ln 4')
+    """
+    ticks = [math.log(num_classes) * part / 4 for part in range(5)]
+    return ticks, [f"{tick:.2f}" for tick in ticks], f"entropy (nats), up to ln {num_classes}"
+
+
+def color_bar(figure: Figure, scale: ScalarMappable, box: tuple[float, float, float, float], label: str) -> Axes:
+    """The scale of colors, along the longer side of a box.
+
+    Args:
+        figure: where to.
+        scale: from values to colors.
+        box: left, bottom, width and height, as shares of the figure.
+        label: the quantity and its unit.
+
+    Example:
+        >>> from matplotlib.cm import ScalarMappable
+        >>> from monai_spct.handlers.drawing import color_bar, new_figure
+        >>> color_bar(new_figure(4.0, 4.0), ScalarMappable(), (0.9, 0.1, 0.02, 0.8), "JSD (nats)").get_ylabel()
+        'JSD (nats)'
+    """
+    axes = figure.add_axes(box)
+    lies = box[2] * figure.get_figwidth() > box[3] * figure.get_figheight()
+    bar = figure.colorbar(scale, cax=axes, orientation="horizontal" if lies else "vertical")
+    bar.set_label(label, fontsize=SMALL, labelpad=2)
+    bar.outline.set_linewidth(0.4)
+    axes.tick_params(labelsize=SMALL - 1, length=2, width=0.4, pad=2)
+    return axes

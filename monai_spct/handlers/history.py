@@ -6,6 +6,7 @@ import csv
 import os
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from monai_spct.files import replacing
 from monai_spct.handlers.progress import scalars
 
-__all__ = ["SaveHistory", "read_history"]
+__all__ = ["AddToHistory", "SaveHistory", "read_history"]
 
 
 class SaveHistory:
@@ -25,7 +26,8 @@ class SaveHistory:
 
     A row has the ``epoch``, ``seconds`` (the mean time of an iteration, with loading of its batch), ``learning_rate``
     if there is an optimizer, and the mean of each loss and note over the epoch's iterations, and over the processes
-    where there are several. A run that goes on after a checkpoint keeps the rows before it.
+    where there are several. Validations add their metrics by :class:`AddToHistory`. A run that goes on after a
+    checkpoint keeps the rows before it.
 
     Args:
         path: the file.
@@ -81,12 +83,61 @@ class SaveHistory:
             row["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
         # from the file: it may be of a run before this one, and ahead of the checkpoint that this one goes on from
         before = read_history(self.path) if engine.state.epoch > 1 and self.path.is_file() else []
-        rows = [*(old for old in before if old["epoch"] < engine.state.epoch), {**row, **means}]
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        with replacing(self.path, "w") as file:
-            writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        _write_rows(self.path, [*(old for old in before if old["epoch"] < engine.state.epoch), {**row, **means}])
+
+
+class AddToHistory:
+    """Ignite handler for the evaluator that validates: its metrics join the row of the epoch that has just ended.
+
+    The metric ``mean_dsc`` is called ``validation_mean_dsc`` there. Epochs without a validation have no such value.
+
+    Args:
+        path: the file of :class:`SaveHistory`, which must be attached to the trainer before the
+            ``ValidationHandler`` is, so that there is a row.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from ignite.engine import Engine, Events
+        >>> from monai_spct.handlers import AddToHistory, SaveHistory, read_history
+        >>> path = Path(tempfile.mkdtemp()) / "history.csv"
+        >>> evaluator = Engine(lambda engine, batch: engine.state.metrics.update(mean_dsc=0.5))
+        >>> AddToHistory(path).attach(evaluator)
+        >>> trainer = Engine(lambda engine, batch: {"loss": batch})
+        >>> SaveHistory(path).attach(trainer)
+        >>> _ = trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([0]))
+        >>> _ = trainer.run([0.25, 0.75])
+        >>> read_history(path)[0]["validation_mean_dsc"]
+        0.5
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def attach(self, engine: Engine) -> None:
+        """Write whenever an evaluation of ``engine`` ends."""
+        if idist.get_rank() > 0:
+            return
+        engine.add_event_handler(Events.COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Write now."""
+        rows = read_history(self.path)
+        if not rows or rows[-1]["epoch"] != engine.state.epoch:  # which MONAI's evaluators have from their trainer
+            raise ValueError(
+                f"`AddToHistory` needs the row of epoch {engine.state.epoch} in {self.path}: attach `SaveHistory` "
+                "before the `ValidationHandler`."
+            )
+        rows[-1].update({f"validation_{name}": float(value) for name, value in engine.state.metrics.items()})
+        _write_rows(self.path, rows)
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path, "w") as file:
+        writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def read_history(path: str | os.PathLike[str]) -> list[dict[str, float]]:

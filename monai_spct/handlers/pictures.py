@@ -1,10 +1,10 @@
-"""Pictures of volumes with the contours of truth and prediction, and a handler that saves them."""
+"""Pictures of volumes with the contours of truth and prediction and maps of entropy, and a handler that saves them."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from ignite.engine import Engine, Events
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
@@ -20,22 +20,26 @@ from monai.data.meta_tensor import MetaTensor
 from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 
-from monai_spct.cases import case_name, given_names
 from monai_spct.files import replacing
+from monai_spct.handlers.cases import CaseNames
 from monai_spct.handlers.drawing import (
     PRED_WIDTH,
+    SMALL,
     TRUTH_COLOR,
     TRUTH_WIDTH,
     contour_key,
     draw_contours,
     draw_plane,
+    entropy_scale,
+    entropy_ticks,
     gray_limits,
+    new_figure,
     structure_colors,
     surroundings,
 )
-from monai_spct.metrics.volume import score_volume
+from monai_spct.metrics import dice
 
-__all__ = ["SavePictures", "contour_picture"]
+__all__ = ["SavePictures", "contour_picture", "volume_pictures"]
 
 
 def contour_picture(
@@ -44,26 +48,33 @@ def contour_picture(
     pred: ArrayLike,
     *,
     structures: Mapping[int, str],
+    uncertainty: ArrayLike | None = None,
     title: str | None = None,
     slices: int | Sequence[int] | None = None,
     spacing: Sequence[float] | None = None,
     margin: float = 25.0,
+    steady: bool = False,
 ) -> Figure:
     r"""Slices of a volume in gray, the truth as a thin white line, the prediction as a colored line per structure.
 
     The first axis of the arrays points to the right and the second one down, so that ACDC looks as clinicians know it.
-    All panels show the same part of the plane, around the structures of the whole volume.
+    All panels show the same part of the plane, around the structures of the whole volume. Below each slice is the map
+    of its uncertainty, if there is one, on a scale that is the same for all pictures.
 
     Args:
         image: gray values ``(*S)`` with three axes, the last one over slices.
         truth: class indices ``(*S)``, or None where there is no truth, as in inference.
         pred: class indices ``(*S)``.
         structures: names by class index; other classes are not drawn.
+        uncertainty: the entropy of the prediction ``(*S)``, in nats: 0 to :math:`\log C`, where the :math:`C` classes
+            are the structures and the background.
         title: the first words of the heading; the DSC of each structure follows, where there is a truth.
         slices: which slices, as indices from 0, or how many, evenly among those that show a structure; by default up to
             6. The panels count slices from 1.
         spacing: mm, the size of a voxel along each axis; by default voxels are cubes of 1 mm.
         margin: mm to show around the structures; ``inf`` shows whole slices.
+        steady: choose slices and place by the truth alone, where there is one, so that pictures of several predictions
+            show the same.
 
     Returns:
         The figure, on an Agg canvas, which needs no display; ``savefig`` writes it.
@@ -80,7 +91,8 @@ def contour_picture(
     """
     volume, predicted = np.asarray(convert_to_numpy(image)), np.asarray(convert_to_numpy(pred))
     true = None if truth is None else np.asarray(convert_to_numpy(truth))
-    for name, array in (("pred", predicted), ("truth", true)):
+    entropy = None if uncertainty is None else np.asarray(convert_to_numpy(uncertainty))
+    for name, array in (("pred", predicted), ("truth", true), ("uncertainty", entropy)):
         if array is not None and array.shape != volume.shape:
             raise ValueError(f"`image` and `{name}` differ in shape: {volume.shape} and {array.shape}.")
     if volume.ndim != 3:
@@ -88,12 +100,14 @@ def contour_picture(
     sizes = (1.0, 1.0, 1.0) if spacing is None else tuple(float(size) for size in spacing)
     colors = structure_colors(structures)
 
-    seen = np.isin(predicted, list(structures)) | np.isin(0 if true is None else true, list(structures))
+    drawn = [true] if steady and true is not None else [predicted] if true is None else [predicted, true]
+    seen: NDArray[np.bool_] = np.any(np.isin(drawn, list(structures)), axis=0)
     shown = _chosen(slices, seen)
     window = surroundings(np.any(seen, axis=2), sizes, margin=margin)
     low, high = gray_limits(volume[window])
 
-    figure, panels = _panels(len(shown), [(s.stop - s.start) * size for s, size in zip(window, sizes, strict=False)])
+    height = (window[1].stop - window[1].start) * sizes[1] / ((window[0].stop - window[0].start) * sizes[0])
+    figure, panels, maps = _panels(len(shown), height, maps=entropy is not None)
     for axes, index in zip(panels, shown, strict=True):
         gray = {"cmap": "gray", "vmin": low, "vmax": high, "interpolation": "bilinear"}
         draw_plane(axes, volume[..., index], window=window, spacing=sizes, **gray)
@@ -111,12 +125,19 @@ def contour_picture(
             path_effects=[withStroke(linewidth=1.5, foreground="black")],
         )
 
+    if entropy is not None:
+        scale = entropy_scale(1 + len(structures))
+        for axes, index in zip(maps, shown, strict=True):
+            place: dict[str, Any] = {"window": window, "spacing": sizes}
+            draw_plane(axes, entropy[..., index], **place, cmap=scale.cmap, norm=scale.norm)
+        _entropy_bar(figure, scale, 1 + len(structures))
+
     lines = contour_key(structures, truth=true is not None)
     heading, key = title or "", "prediction"
     if true is not None:
         key = "prediction in color, truth in white"
-        scores = score_volume(predicted, true, structures=structures, spacing=sizes)
-        heading += "\nDSC  " + "   ".join(f"{score.structure} {score.dsc:.2f}" for score in scores)
+        found = {name: dice(predicted == index, true == index) for index, name in structures.items()}
+        heading += "\nDSC  " + "   ".join(f"{name} {dsc:.2f}" for name, dsc in found.items())
     figure.suptitle(heading.strip(), color="white", fontsize=9)
     legend = figure.legend(
         handles=lines,
@@ -132,20 +153,90 @@ def contour_picture(
     return figure
 
 
-class SavePictures:
-    """Saves ``<case>.png`` for the first volumes of every run of an evaluator.
+def volume_pictures(
+    engine: Engine,
+    reader: str,
+    names: CaseNames,
+    *,
+    structures: Mapping[int, str],
+    max_pictures: int | None,
+    slices: int | Sequence[int] | None,
+    steady: bool = False,
+) -> Iterator[tuple[str, Figure]]:
+    """Pictures of the volumes in an iteration of an evaluator, each with the name of its case.
 
-    Reads the evaluator's output after postprocessing and decollation: items with ``image`` ``(C, *S)``, of which the
-    first channel is drawn, ``pred`` ``(1, *S)`` and, if there is a truth, ``label`` ``(1, *S)``, the latter two class
-    indices. Voxel sizes and directions come from the image: whichever way the first two axes of the file go, the
-    patient's left is on the right and the back below. A case is called what its entry ``case`` in the batch says, or
-    else like its image file.
+    Whichever way the first two axes of a file go, the patient's left is on the right and the back below.
+
+    Args:
+        engine: whose output after postprocessing and decollation are items with ``image`` ``(C, *S)``, of which the
+            first channel is drawn, ``pred`` ``(1, *S)`` and, if there are such, ``label`` ``(1, *S)``, both class
+            indices, and ``uncertainty`` ``(1, *S)``, in nats.
+        reader: who asks, for what is said if the output is another one.
+        names: of this run.
+        structures: names by class index.
+        max_pictures: how many volumes of a run are drawn; all of them if there is no such number.
+        slices: which slices, or how many; see :func:`contour_picture`.
+        steady: whether the truth alone chooses what is shown; likewise.
+
+    Raises:
+        ValueError: if the output is not a list of items with ``image`` and ``pred``, or two images have one name.
+
+    Example:
+        >>> engine = Engine(lambda engine, batch: batch)
+        >>> item = {"case": "patient001", "image": torch.ones(1, 16, 16, 4), "pred": torch.ones(1, 16, 16, 4)}
+        >>> engine.run([[item]]).iteration
+        1
+        >>> settings = {"structures": {1: "LV"}, "max_pictures": None, "slices": None}
+        >>> [(name, figure)] = volume_pictures(engine, "example", CaseNames(), **settings)
+        >>> name, len(figure.axes)
+        ('patient001', 4)
+    """
+    output: Any = engine.state.output
+    if not isinstance(output, list):
+        raise ValueError(
+            f"`{reader}` reads single volumes: the evaluator needs `decollate=True`, got {type(output).__name__}."
+        )
+    batch: Any = engine.state.batch
+    for case, item in zip(batch, output, strict=True):
+        if max_pictures is not None and len(names) >= max_pictures:
+            return
+        if missing := {"image", "pred"} - set(item):
+            raise ValueError(f"`{reader}` needs `image` and `pred` in the output, got no {sorted(missing)}.")
+        image: torch.Tensor = item["image"]
+        label, uncertainty = item.get("label"), item.get("uncertainty")  # MONAI's evaluators also say None
+        name = names(case, image)
+        # as clinicians look, from the feet: the patient's left on the right, the back below
+        turned = [axis for axis in (0, 1) if isinstance(image, MetaTensor) and image.affine[axis, axis] > 0]
+        yield (
+            name,
+            contour_picture(
+                image[0].flip(turned),
+                None if label is None else label[0].flip(turned),
+                item["pred"][0].flip(turned),
+                structures=structures,
+                uncertainty=None if uncertainty is None else uncertainty[0].flip(turned),
+                title=name,
+                slices=slices,
+                steady=steady,
+                spacing=image.pixdim.tolist() if isinstance(image, MetaTensor) else None,
+            ),
+        )
+
+
+class SavePictures:
+    """Saves ``<case>.png`` for the volumes of every run of an evaluator: contours, and maps of entropy if it has them.
+
+    A case is called what its entry ``case`` in the batch says, or else like its image file. What is read and drawn is
+    that of :func:`volume_pictures`.
 
     Args:
         folder: where to; made if need be. Pictures of an earlier run are replaced.
         structures: names by class index.
-        max_pictures: how many volumes of a run each process draws.
+        max_pictures: how many volumes of a run each process draws; all of them by default.
         slices: which slices, or how many; see :func:`contour_picture`.
+
+    Raises:
+        ValueError: while it draws, as :func:`volume_pictures`.
 
     Example:
         >>> import tempfile
@@ -153,7 +244,7 @@ class SavePictures:
         >>> meta = {"filename_or_obj": "patient001.nii.gz"}
         >>> item = MetaTensor(torch.ones(1, 16, 16, 4), affine=torch.eye(4), meta=meta)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     SavePictures(folder, structures={1: "LV"}, max_pictures=5).attach(evaluator)
+        ...     SavePictures(folder, structures={1: "LV"}).attach(evaluator)
         ...     _ = evaluator.run([[{"image": item, "pred": item, "label": item}]])
         ...     print(*os.listdir(folder))
         patient001.png
@@ -164,66 +255,28 @@ class SavePictures:
         folder: str | os.PathLike[str],
         *,
         structures: Mapping[int, str] | Mapping[str, str],
-        max_pictures: int = 10,
+        max_pictures: int | None = None,
         slices: int | Sequence[int] | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.structures = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
         self.max_pictures = max_pictures
         self.slices = slices
-        self._files: dict[str, str] = {}  # image file by the name of its picture, in this run
+        self._names = CaseNames()
 
     def attach(self, engine: Engine) -> None:
         """Draw after each iteration of ``engine``, and start counting with each of its runs."""
-        engine.add_event_handler(Events.STARTED, self._start)
+        engine.add_event_handler(Events.STARTED, self._names.forget)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
 
     def __call__(self, engine: Engine) -> None:
-        """Draw the volumes of one iteration.
-
-        Args:
-            engine: an evaluator whose output is decollated.
-
-        Raises:
-            ValueError: If the output is not a list of items with ``image`` and ``pred``.
-        """
-        output = engine.state.output
-        if not isinstance(output, list):
-            raise ValueError(
-                "`SavePictures` reads single volumes: the evaluator needs `decollate=True`, "
-                f"got {type(output).__name__}."
-            )
-        names = given_names(engine.state.batch, len(output))
-        for item, name in list(zip(output, names, strict=True))[: max(0, self.max_pictures - len(self._files))]:
-            if missing := {"image", "pred"} - set(item):
-                raise ValueError(f"`SavePictures` needs `image` and `pred` in the output, got no {sorted(missing)}.")
-            self._save(item, name)
-
-    def _start(self) -> None:
-        self._files = {}
-
-    def _save(self, item: Mapping[str, Any], given: str | None) -> None:
-        image: torch.Tensor = item["image"]
-        label = item.get("label")  # MONAI's evaluators also say None
-        meta = image.meta if isinstance(image, MetaTensor) else {}
-        file = str(meta.get("filename_or_obj") or f"case{len(self._files) + 1:03d}")
-        name = given or case_name(file)
-        if self._files.get(name, file) != file:  # cases in folders of their own, like patient001/image.nii.gz
-            name = f"{Path(file).parent.name}_{name}"
-        self._files[name] = file
-        # as clinicians look, from the feet: the patient's left on the right, the back below
-        turned = [axis for axis in (0, 1) if isinstance(image, MetaTensor) and image.affine[axis, axis] > 0]
-        figure = contour_picture(
-            image[0].flip(turned),
-            None if label is None else label[0].flip(turned),
-            item["pred"][0].flip(turned),
-            structures=self.structures,
-            title=name,
-            slices=self.slices,
-            spacing=image.pixdim.tolist() if isinstance(image, MetaTensor) else None,
-        )
-        with replacing(self.folder / f"{name}.png") as picture:
-            figure.savefig(picture, format="png")
+        """Draw the volumes of one iteration."""
+        settings: dict[str, Any] = {"max_pictures": self.max_pictures, "slices": self.slices}
+        for name, figure in volume_pictures(
+            engine, type(self).__name__, self._names, structures=self.structures, **settings
+        ):
+            with replacing(self.folder / f"{name}.png") as picture:
+                figure.savefig(picture, format="png")
 
 
 def _chosen(slices: int | Sequence[int] | None, seen: NDArray[np.bool_]) -> list[int]:
@@ -242,12 +295,23 @@ def _chosen(slices: int | Sequence[int] | None, seen: NDArray[np.bool_]) -> list
     return [int(index) for index in candidates[places.round().astype(int)]]
 
 
-def _panels(count: int, millimeters: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    columns = count if count <= 4 else min(6, math.ceil(count / 2))
-    rows = math.ceil(count / columns)
-    width = 2.2
-    height = width * min(2.0, max(0.5, millimeters[1] / millimeters[0]))
+def _panels(count: int, height: float, *, maps: bool) -> tuple[Figure, list[Axes], list[Axes]]:
+    """Panels for slices and, if wanted, one for a map below each of them; ``height`` is that by the width."""
+    columns = min(6, count) if maps or count <= 4 else min(6, math.ceil(count / 2))
+    rows, each = math.ceil(count / columns), 2 if maps else 1
+    width = 2.2  # inches
+    size = max(columns * width, 4.0) + (0.8 if maps else 0.0), rows * each * width * min(2.0, max(0.5, height)) + 0.9
     layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)
-    figure = Figure((max(columns * width, 4.0), rows * height + 0.9), dpi=150, facecolor="black", layout=layout)
-    FigureCanvasAgg(figure)
-    return figure, [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
+    figure = new_figure(*size, layout, color="black", dpi=150)
+    first = [place // columns * each * columns + place % columns + 1 for place in range(count)]
+    panels = [figure.add_subplot(rows * each, columns, place) for place in first]
+    below = [figure.add_subplot(rows * each, columns, place + columns) for place in first] if maps else []
+    return figure, panels, below
+
+
+def _entropy_bar(figure: Figure, scale: ScalarMappable, num_classes: int) -> None:
+    ticks, words, label = entropy_ticks(num_classes)
+    bar = figure.colorbar(scale, ax=figure.axes, location="right", anchor=(0, 0), shrink=0.48, aspect=20, pad=0.02)
+    bar.set_ticks(ticks, labels=words)
+    bar.set_label(label, color="white", fontsize=SMALL)
+    bar.ax.tick_params(color="white", labelcolor="white", labelsize=SMALL)

@@ -12,7 +12,7 @@ from ignite.engine import Engine, Events
 from torch import Tensor
 
 from monai_spct.data import save_like
-from monai_spct.metrics import case_name
+from monai_spct.handlers.cases import CaseNames, source_of
 
 __all__ = ["SavePredictions"]
 
@@ -42,33 +42,26 @@ class SavePredictions:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.sources: dict[str, str] = {}  # image file by name of the case, in this run
+        self.names = CaseNames()
 
     def attach(self, engine: Engine) -> None:
         """Write after each iteration of ``engine``."""
-        engine.add_event_handler(Events.STARTED, lambda: self.sources.clear())
+        engine.add_event_handler(Events.STARTED, self.names.forget)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
 
     def __call__(self, engine: Engine) -> None:
         """Write the volumes of this iteration."""
         state: Any = engine.state
         for case, item in zip(state.batch, state.output, strict=True):
-            source = _source_of(item["image"])
-            name = str(case.get("case") or case_name(source))
-            if self.sources.setdefault(name, source) != source:
-                raise ValueError(f"two images are called {name!r}: {self.sources[name]} and {source}.")
+            source = source_of(item["image"])
+            if source is None:
+                raise ValueError("`SavePredictions` needs images that name their file: load them with `LoadImaged`.")
+            name = self.names(case, item["image"])
             save_like(_array(item["pred"]), source, self.folder / f"{name}.nii.gz")
             if "uncertainty" in item:
                 target = self.folder / f"{name}_uncertainty.nii.gz"
                 save_like(_array(item["uncertainty"]), source, target, dtype=np.float32)
             logger.info("wrote %s", self.folder / f"{name}.nii.gz")
-
-
-def _source_of(image: Any) -> str:
-    source = getattr(image, "meta", {}).get("filename_or_obj")
-    if not source:
-        raise ValueError("`SavePredictions` needs images that name their file: load them with `LoadImaged`.")
-    return str(source)
 
 
 def _array(item: Tensor) -> np.ndarray[Any, Any]:

@@ -36,11 +36,14 @@ def scalars(output: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
 class Progress:
     """Ignite handler: one bar for the whole run, so that the time left is that of the run and not of an epoch.
 
-    On a terminal the bar moves every second; in a file it is a line every half a minute.
+    On a terminal the bar moves every second; in a file it is a line every half a minute. Weights of losses are not
+    among its values, since they follow from the epoch.
 
     Args:
         description: what the bar says is going on.
         every: number of iterations between two looks at the values, each of which waits for the device.
+        leave: whether the bar stays when the run has ended. That of a validation, which comes again and again, should
+            not.
 
     Example:
         >>> from ignite.engine import Engine
@@ -50,9 +53,10 @@ class Progress:
         >>> _ = trainer.run(range(3), max_epochs=2)
     """
 
-    def __init__(self, *, description: str = "training", every: int = 10) -> None:
+    def __init__(self, *, description: str = "training", every: int = 10, leave: bool = True) -> None:
         self.description = description
         self.every = every
+        self.leave = leave
         self.bar: tqdm[Any] | None = None
 
     def attach(self, engine: Engine) -> None:
@@ -68,10 +72,12 @@ class Progress:
         if self.bar is None:
             state: Any = engine.state
             self.bar = tqdm(
-                total=state.max_epochs * state.epoch_length,
+                # an evaluator that validates begins at iteration 0 in whatever epoch
+                total=state.iteration + (state.max_epochs - state.epoch + 1) * state.epoch_length,
                 initial=state.iteration,  # of a run that goes on
                 unit="it",
                 dynamic_ncols=True,
+                leave=self.leave,
                 mininterval=1.0 if sys.stderr.isatty() else 30.0,
                 desc=self.description,
             )
@@ -81,7 +87,11 @@ class Progress:
         if self.bar is None:
             return
         if engine.state.iteration % self.every == 0 and isinstance(engine.state.output, dict):
-            values = {name: f"{float(value):.3g}" for name, value in scalars(engine.state.output).items()}
+            values = {
+                name: f"{float(value):.3g}"
+                for name, value in scalars(engine.state.output).items()
+                if not name.endswith("_weight")
+            }
             self.bar.set_postfix({"epoch": f"{engine.state.epoch}/{engine.state.max_epochs}", **values}, refresh=False)
         self.bar.update()
 

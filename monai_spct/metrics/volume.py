@@ -28,7 +28,16 @@ from scipy import ndimage
 from monai_spct.cases import case_name, case_names, given_names
 from monai_spct.files import replacing
 
-__all__ = ["StructureScore", "VolumeScores", "case_name", "format_table", "score_volume", "summarize", "write_scores"]
+__all__ = [
+    "StructureScore",
+    "VolumeScores",
+    "case_name",
+    "dice",
+    "format_table",
+    "score_volume",
+    "summarize",
+    "write_scores",
+]
 
 _pred_and_label = from_engine(["pred", "label"])
 
@@ -54,6 +63,22 @@ class StructureScore:
 
 # what a volume was said to be called, if anything, and its scores, by image file
 _ByFile = dict[str, tuple[str | None, list[StructureScore]]]
+
+
+def dice(found: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> float:
+    r"""The Dice similarity coefficient of two sets of voxels, :math:`2 |P \cap T| / (|P| + |T|)`; 1 if both are empty.
+
+    Args:
+        found: true where a structure was found, ``(*S)``.
+        wanted: true where it is, of the same shape.
+
+    Example:
+        >>> import numpy as np
+        >>> dice(np.array([True, True, False]), np.array([False, True, False]))
+        0.6666666666666666
+    """
+    size = int(found.sum()) + int(wanted.sum())
+    return 2 * int((found & wanted).sum()) / size if size else 1.0
 
 
 def score_volume(
@@ -100,16 +125,14 @@ def score_volume(
     scores = []
     for index, name in _numbered(structures).items():
         found, wanted = predicted == index, true == index
-        volume = int(found.sum()) + int(wanted.sum())
         missed = bool(found.any() != wanted.any())
         if missed:
             hd = hd95 = diagonal
-        elif volume == 0:
+        elif not found.any():
             hd = hd95 = 0.0
         else:
             hd, hd95 = _hausdorff(found, wanted, sizes)
-        dsc = 2 * int((found & wanted).sum()) / volume if volume else 1.0
-        scores.append(StructureScore(case, name, dsc, hd, hd95, missed))
+        scores.append(StructureScore(case, name, dice(found, wanted), hd, hd95, missed))
     return scores
 
 

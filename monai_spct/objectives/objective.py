@@ -56,6 +56,8 @@ class Weighted:
 class Objective:
     """The sum of named terms. The names are what is logged: ``supervised=`` appears as ``supervised_loss``.
 
+    Of a :class:`Weighted` term it leaves the weight as a note: that of ``consistency=`` is ``consistency_weight``.
+
     Args:
         terms: from a step to a scalar, by name; at least one.
 
@@ -77,7 +79,13 @@ class Objective:
 
     def __call__(self, step: Step) -> dict[str, Tensor]:
         """The sum as ``loss`` and its parts as ``<name>_loss``, all scalars, with gradient."""
-        parts = {f"{name}_loss": term(step) for name, term in self.terms.items()}
+        parts: dict[str, Tensor] = {}
+        for name, term in self.terms.items():
+            if isinstance(term, Weighted):
+                weight = step.notes[f"{name}_weight"] = term.weight(step.progress)
+                parts[f"{name}_loss"] = weight * term.term(step)
+            else:
+                parts[f"{name}_loss"] = term(step)
         loss, *others = parts.values()
         for other in others:
             loss = loss + other

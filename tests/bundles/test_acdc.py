@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -49,7 +50,7 @@ LITTLE = {
 }
 STRUCTURES = ("RV", "Myo", "LV")
 LOSSES = ("loss", "supervised_loss", "co_training_loss", "consistency_loss")
-NOTES = ("pace", "selected_share", "disagreement")
+NOTES = ("pace", "selected_share", "disagreement", "co_training_weight", "consistency_weight")
 
 
 # Two ways to run a config: as users do, and in this process, which saves the seconds that imports take
@@ -176,7 +177,7 @@ def runs(data, tmp_path_factory) -> Runs:
         )
         train.result()
         evaluate = pool.submit(
-            *(command, "evaluating", "configs/evaluate.json", *options(dataset_dir=data, max_pictures=1), *where),
+            *(command, "evaluating", "configs/evaluate.json", *options(dataset_dir=data), *where),
             cwd=BUNDLES / "acdc",
         )
         inference = pool.submit(
@@ -243,6 +244,8 @@ def test_losses_pace_and_agreement_are_on_record(runs):
 
     history = read_history(runs.output / "eval" / "history.csv")
     assert [row["epoch"] for row in history] == [1, 2]
+    scores = [point.value for point in events.Scalars("mean_dsc")]
+    assert [row["validation_mean_dsc"] for row in history] == pytest.approx(scores)
     for name in (*LOSSES, *NOTES):
         first, second, third, fourth = (point.value for point in events.Scalars(name))
         assert [row[name] for row in history] == pytest.approx([(first + second) / 2, (third + fourth) / 2], rel=1e-5)
@@ -314,14 +317,60 @@ def test_validation_patients_are_scored_when_they_are_asked_for(tmp_path, data, 
     assert json.loads((tmp_path / "eval" / "inference_time.json").read_text())["volumes"] == 4
 
 
+def test_the_curves_of_the_run_can_be_looked_at(runs):
+    picture = matplotlib.image.imread(runs.output / "eval" / "curves.png")
+    assert picture.shape[:2] == (1070, 1600)  # three rows of four panels
+    assert picture[..., :3].std() > 0.05
+
+
+def test_validations_leave_pictures_in_tensorboard(runs, data):
+    events = EventAccumulator(str(runs.output / "eval"), size_guidance={"images": 0})
+    events.Reload()
+    cases = [case["case"] for case in split_cases(acdc_cases(data), labeled_patients=1, num_validation=1).validation]
+    assert events.Tags()["images"] == [f"validation/{case}" for case in cases]
+    for tag in events.Tags()["images"]:
+        assert [image.step for image in events.Images(tag)] == [1, 2]
+        assert len({(image.width, image.height) for image in events.Images(tag)}) == 1
+
+
+def test_each_validation_has_a_line_with_its_score(runs):
+    for epoch in (1, 2):
+        assert re.search(rf"Epoch\[{epoch}\] Metrics -- mean_dsc: 0\.\d+", runs.train.stdout)
+
+
+def test_the_last_lines_say_where_everything_is_and_what_to_run_next(runs, data):
+    weights, curves, board, evaluate = runs.train.stdout.strip().splitlines()[-4:]
+    for line, name in ((weights, "models/model.pt"), (curves, "eval/curves.png")):
+        path = Path(line.split(maxsplit=1)[1])
+        assert path == runs.output / name
+        assert path.is_file()
+    assert board.endswith(f"tensorboard --logdir {runs.output / 'eval'}")
+    words = shlex.split(evaluate.split(maxsplit=1)[1])
+    assert words[:5] == ["python", "-m", "monai.bundle", "run", "evaluating"]
+    given = dict(zip(words[5::2], words[6::2], strict=True))
+    assert Path(given.pop("--config_file")).samefile(EVALUATE)
+    assert given == {"--dataset_dir": str(data), "--output_dir": str(runs.output), "--num_validation": "1"}
+
+
 @pytest.mark.parametrize("folder", ["eval", "predictions"])
-def test_pictures_can_be_looked_at(runs, folder):
+def test_each_case_has_a_picture_that_can_be_looked_at(runs, data, folder):
     pictures = sorted((runs.output / folder / "pictures").glob("*"))
-    assert len(pictures) == (1 if folder == "eval" else 3)  # as many as were asked for, or there are
+    tested = {case["case"] for case in split_cases(acdc_cases(data), num_validation=1).test}
+    predicted = {case_name(path) for path in runs.images.rglob("*.nii.gz")}
+    assert {path.stem for path in pictures} == (tested if folder == "eval" else predicted)
     for path in pictures:
         picture = matplotlib.image.imread(path)
         assert min(picture.shape[:2]) > 100
         assert picture[..., :3].std() > 0.05
+
+
+def test_maps_of_entropy_are_below_the_contours(runs):
+    magma = np.array([0.716387, 0.214982, 0.47529])  # the middle of the scale
+    for path in (runs.output / "predictions" / "pictures").glob("*"):
+        picture = matplotlib.image.imread(path)[..., :3]
+        found = np.flatnonzero((np.abs(picture - magma).max(-1) < 0.02).any(1))
+        assert found.size, path.name
+        assert found.min() > len(picture) / 3
 
 
 def test_predictions_lie_on_the_grid_of_their_images(runs):

@@ -161,12 +161,14 @@ def test_losses_and_notes_are_those_of_the_method(trained, name):
     outputs, method = trained(name).outputs, METHODS[name]
     losses = {"loss", "supervised_loss", *(f"{term}_loss" for term in method.terms)}
     beside = {"discriminator_loss"} if name == "dan" else set()
-    assert [set(output) for output in outputs] == [losses | beside | method.notes] * 2
+    weights = {f"{term}_weight" for term in method.terms}
+    assert [set(output) for output in outputs] == [losses | beside | weights | method.notes] * 2
     for output in outputs:
         assert output["loss"] == pytest.approx(sum(output[loss] for loss in losses - {"loss"}), rel=1e-5)
     for term in method.terms:
         assert outputs[0][f"{term}_loss"] == 0.0, term  # weights rise from 0
         assert outputs[1][f"{term}_loss"] > 0.0, term
+        assert outputs[0][f"{term}_weight"] == 0.0 < outputs[1][f"{term}_weight"], term
     if "certain_share" in method.notes:
         assert outputs[1]["certain_share"] > 0.9
 

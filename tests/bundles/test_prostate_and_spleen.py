@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.image
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from monai_spct.bundles import bundles_folder
 from monai_spct.data import (
@@ -23,13 +25,14 @@ from monai_spct.data import (
     write_spleen_phantom,
 )
 from monai_spct.data.metaimage import read_header
+from monai_spct.handlers import read_history
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
     pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
 ]
 
-PATIENTS = 5  # 1 labeled, 3 unlabeled, 1 for testing
+PATIENTS = 5  # 1 labeled, 3 others to train on or to validate with, 1 for testing
 LITTLE = {
     "crop_size": 32,
     "labeled_batch_size": 2,
@@ -60,8 +63,8 @@ def prostate(tmp_path_factory) -> tuple[Path, Path]:
     base = tmp_path_factory.mktemp("prostate")
     data = write_promise12_phantom(base / "data", patients=PATIENTS, size=(40, 44), spacing=(2.3, 2.5), slices=(4, 5))
     where = {"dataset_dir": str(data), "output_dir": str(base / "output")}
-    run("prostate", "train", **where, **LITTLE)
-    run("prostate", "evaluate", **where)
+    run("prostate", "train", **where, **LITTLE, num_validation=1, val_interval=2)
+    run("prostate", "evaluate", **where, num_validation=1)
     run("prostate", "inference", **where, uncertainty=True, max_pictures=1)
     return data, base / "output"
 
@@ -152,6 +155,18 @@ def test_a_second_training_on_the_spleen_finds_its_volumes_prepared(spleen, tmp_
         assert f"cache: {found} volumes from {cache}, which now holds 0.00 GB" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == before
     assert len(before) == 5  # and one label
+
+
+def test_trainings_leave_curves_and_validations_their_scores_and_pictures(prostate, spleen):
+    for _, output in (prostate, spleen):
+        assert min(matplotlib.image.imread(output / "eval" / "curves.png").shape[:2]) > 500
+    _, output = prostate
+    rows = read_history(output / "eval" / "history.csv")
+    assert ["validation_mean_dsc" in row for row in rows] == [False, True]
+    events = EventAccumulator(str(output / "eval"))
+    events.Reload()
+    assert len(events.Tags()["images"]) == 1
+    assert len(list((output / "eval" / "pictures").glob("*.png"))) == 1
 
 
 class Bright(torch.nn.Module):

@@ -208,3 +208,12 @@ def test_the_progress_bar_has_a_name_and_is_off_without_one(capsys):
     assert capsys.readouterr().err == ""
     SliceDataset(CASES, volume_of, progress="labeled")
     assert "loading labeled volumes" in capsys.readouterr().err
+
+
+def test_a_case_that_cannot_be_loaded_closes_the_bar(capsys):
+    def fail(case):
+        raise KeyError(case["case"])
+
+    with pytest.raises(KeyError, match="a"):
+        SliceDataset([{"case": "a"}], fail, progress="labeled")
+    assert capsys.readouterr().err.endswith("\n")  # what is said next has a line of its own

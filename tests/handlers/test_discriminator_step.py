@@ -164,7 +164,7 @@ def test_its_loss_is_in_the_output_as_a_scalar_without_a_graph():
     assert loss > 0
     assert not loss.requires_grad
     assert [sorted(entry) for entry in run.log] == [
-        ["adversarial_loss", "discriminator_loss", "loss", "supervised_loss"]
+        ["adversarial_loss", "adversarial_weight", "discriminator_loss", "loss", "supervised_loss"]
     ] * ITERATIONS
     # it is not part of what students minimize
     assert run.log[0]["loss"] == pytest.approx(run.log[0]["adversarial_loss"] + run.log[0]["supervised_loss"])

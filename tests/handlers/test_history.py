@@ -8,7 +8,7 @@ import torch
 from ignite.engine import Engine, Events
 from torch import nn
 
-from monai_spct.handlers import SaveCheckpoints, SaveHistory, read_history
+from monai_spct.handlers import AddToHistory, SaveCheckpoints, SaveHistory, read_history
 
 
 def run(path, outputs, **kwargs) -> Engine:
@@ -153,4 +153,48 @@ def test_a_fresh_run_begins_a_history_whatever_was_in_its_place(tmp_path):
 def test_of_several_processes_one_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(idist, "get_rank", lambda: 1)
     run(tmp_path / "history.csv", [[{"loss": 1.0}]])
+    assert not (tmp_path / "history.csv").exists()
+
+
+# Validations
+
+
+def validated(path, scores, *, epochs) -> None:
+    """A run that is validated after the epochs of ``scores``."""
+    trainer, evaluator = Engine(lambda engine, _: {"loss": engine.state.epoch}), Engine(lambda engine, batch: None)  # noqa: ARG005
+    SaveHistory(path).attach(trainer)
+    AddToHistory(path).attach(evaluator)
+
+    def validate(engine):
+        epoch = engine.state.epoch
+        if epoch in scores:
+            evaluator.state.metrics = {"mean_dsc": scores[epoch]}
+            evaluator.state.max_epochs, evaluator.state.epoch = epoch, epoch - 1  # as MONAI's evaluators do
+            evaluator.run([0])
+
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, validate)
+    trainer.run([0], max_epochs=epochs)
+
+
+def test_a_validation_is_in_the_row_of_its_epoch_and_in_no_other(tmp_path):
+    validated(tmp_path / "history.csv", {2: 0.25, 4: torch.tensor(0.5)}, epochs=5)
+    rows = without_seconds(tmp_path / "history.csv")
+    assert [row["loss"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [row.get("validation_mean_dsc") for row in rows] == [None, 0.25, None, 0.5, None]
+
+
+def test_a_validation_before_its_row_is_refused(tmp_path):
+    path = tmp_path / "history.csv"
+    path.write_text("epoch,loss\n1.0,0.5\n")
+    evaluator = Engine(lambda engine, batch: None)  # noqa: ARG005
+    AddToHistory(path).attach(evaluator)
+    with pytest.raises(ValueError, match=r"needs the row of epoch 2 in .*history\.csv: attach `SaveHistory` before"):
+        evaluator.run([0], max_epochs=2)
+
+
+def test_of_several_validating_processes_one_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr(idist, "get_rank", lambda: 1)
+    evaluator = Engine(lambda engine, batch: None)  # noqa: ARG005
+    AddToHistory(tmp_path / "history.csv").attach(evaluator)
+    evaluator.run([0])
     assert not (tmp_path / "history.csv").exists()

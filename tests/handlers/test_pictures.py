@@ -1,11 +1,14 @@
 """Pictures show what they claim: the right slices, lines where structures are, and one file per case."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from ignite.engine import Engine
 from matplotlib import pyplot
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
@@ -139,12 +142,13 @@ def test_a_structure_at_the_border_has_a_closed_line():
     [
         ({"pred": heart((40, 30, 7))}, r"`image` and `pred` differ in shape: \(40, 30, 8\) and \(40, 30, 7\)"),
         ({"truth": heart((40, 31, 8))}, r"`image` and `truth` differ in shape"),
+        ({"uncertainty": heart((40, 31, 8))}, r"`image` and `uncertainty` differ in shape"),
         ({"image": gray()[0], "pred": heart()[0], "truth": None}, r"must have three axes, got shape \(30, 8\)"),
         ({"slices": [8]}, r"`slices` must be indices from 0 to 7, got \[8\]"),
         ({"slices": []}, r"`slices` must be indices"),
         ({"slices": 0}, r"`slices` must be positive, got 0"),
     ],
-    ids=["pred", "truth", "axes", "outside", "none", "zero"],
+    ids=["pred", "truth", "uncertainty", "axes", "outside", "none", "zero"],
 )
 def test_what_cannot_be_drawn_is_said(changes, message):
     arguments = {"image": gray(), "truth": heart(), "pred": heart(), "slices": None, **changes}
@@ -156,6 +160,41 @@ def test_what_cannot_be_drawn_is_said(changes, message):
 def test_drawing_leaves_no_figure_open():
     contour_picture(gray(), heart(), heart(), structures=CARDIAC).canvas.draw()
     assert pyplot.get_fignums() == []
+
+
+# entropy
+
+
+def test_below_each_slice_is_its_map_on_the_scale_of_all_pictures():
+    entropy = np.random.default_rng(1).uniform(0, 0.5, (40, 30, 8))
+    figure = contour_picture(gray(), None, heart(), structures=CARDIAC, uncertainty=entropy, slices=[3, 5])
+    *panels, bar = figure.axes
+    figure.canvas.draw()
+    for slice_, above, below in zip((3, 5), panels[:2], panels[2:], strict=True):
+        [image] = below.images
+        np.testing.assert_array_equal(image.get_array(), entropy[..., slice_].T)
+        assert image.get_clim() == (0, pytest.approx(math.log(4)))
+        assert (below.get_xlim(), below.get_ylim()) == (above.get_xlim(), above.get_ylim())
+        assert below.get_window_extent().x0 == pytest.approx(above.get_window_extent().x0)
+        assert below.get_window_extent().y1 < above.get_window_extent().y0
+        assert lines(above) == set(COLORS.values())
+    assert bar.get_ylabel() == "entropy (nats), up to ln 4"
+    assert [text.get_text() for text in bar.get_yticklabels()] == ["0.00", "0.35", "0.69", "1.04", "1.39"]
+    width, height = figure.canvas.get_width_height()
+    box = bar.get_tightbbox()
+    assert 0 < box.x0 < box.x1 <= width
+    assert 0 < box.y0 < box.y1 <= height
+
+
+def test_steady_pictures_show_the_same_whatever_is_predicted():
+    nothing, elsewhere = np.zeros((40, 30, 8), int), np.roll(heart(), 9, 1)
+    for pred in (nothing, elsewhere):
+        settings = {"structures": CARDIAC, "slices": 2, "margin": 2}
+        figure = contour_picture(gray(), heart(slices=slice(2, 4)), pred, **settings, steady=True)
+        assert [axes.texts[0].get_text() for axes in figure.axes] == ["slice 3 of 8", "slice 4 of 8"]
+        assert figure.axes[0].get_ylim() == (21.5, 7.5)
+    settings["steady"] = True
+    assert len(contour_picture(gray(), None, heart(), **settings).axes) == 2  # without a truth there is nothing else
 
 
 # the handler
@@ -196,7 +235,7 @@ FILES = ["patient001_frame01.nii.gz", "patient001_frame12.nii.gz", "patient002_f
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
-@pytest.mark.parametrize("most", [0, 2, 10])
+@pytest.mark.parametrize("most", [0, 2, 10, None])
 def test_every_case_gets_a_picture_up_to_the_maximum(tmp_path, batch_size, most):
     folder = tmp_path / "pictures"
     evaluator(SavePictures(folder, structures=CARDIAC, max_pictures=most, slices=1), FILES, batch_size=batch_size).run()
@@ -226,9 +265,18 @@ def test_cases_without_a_label_are_drawn(tmp_path):
     assert names(tmp_path) == ["patient001_frame01.png"]
 
 
-def test_cases_of_one_name_do_not_replace_each_other(tmp_path):
-    evaluator(SavePictures(tmp_path, structures=CARDIAC, slices=1), ["a/image.nii.gz", "b/image.nii.gz"]).run()
-    assert names(tmp_path) == ["b_image.png", "image.png"]
+def test_a_picture_is_called_like_its_case_or_else_like_its_file(tmp_path):
+    meta = {"filename_or_obj": "a/image.nii.gz"}
+    items = [{key: MetaTensor(torch.ones(1, 8, 8, 2), meta=meta) for key in ("image", "pred")} for _ in range(2)]
+    engine = Engine(lambda _, batch: batch)
+    SavePictures(tmp_path, structures=CARDIAC).attach(engine)
+    engine.run([[{**items[0], "case": "patient007"}, items[1]]])
+    assert names(tmp_path) == ["image.png", "patient007.png"]
+
+
+def test_images_of_one_name_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"two images are called 'image': data/a/image\.nii\.gz and data/b/image"):
+        evaluator(SavePictures(tmp_path, structures=CARDIAC, slices=1), ["a/image.nii.gz", "b/image.nii.gz"]).run()
 
 
 def test_a_case_with_a_name_is_drawn_under_it(tmp_path):
@@ -281,3 +329,18 @@ def test_whichever_way_a_file_goes_its_picture_is_the_same(tmp_path, axes):
         SavePictures(tmp_path / name, structures={1: "spleen"}).attach(engine)
         engine.run([[item]])
     assert (tmp_path / "a" / "case.png").read_bytes() == (tmp_path / "b" / "case.png").read_bytes()
+
+
+def test_a_map_of_entropy_is_turned_as_its_image_is(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "monai_spct.handlers.pictures.contour_picture",
+        lambda image, *_, uncertainty, **__: drawn.append((image, uncertainty)) or Figure(),
+    )
+    image = MetaTensor(torch.arange(64.0).reshape(1, 8, 8, 1), affine=torch.eye(4))
+    engine = Engine(lambda _, batch: batch)
+    SavePictures(tmp_path, structures=CARDIAC).attach(engine)
+    engine.run([[{"image": image, "pred": image, "uncertainty": image + 1}]])
+    [(shown, entropy)] = drawn
+    assert torch.equal(shown, image[0].flip((0, 1)))
+    assert torch.equal(entropy, shown + 1)

@@ -89,3 +89,30 @@ def test_a_second_run_has_a_bar_of_its_own():
     trainer.run([0, 0], max_epochs=1)
     trainer.run([0, 0, 0], max_epochs=1)
     assert totals == [2, 2, 3, 3, 3]
+
+
+def test_the_weights_of_losses_leave_room_for_what_is_not_known_beforehand():
+    trainer, progress = trainer_of({"co_training_loss": 0.5, "co_training_weight": 0.25}), Progress(every=1)
+    progress.attach(trainer)
+    seen = []
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: seen.append(progress.bar.postfix))
+    trainer.run([0])
+    assert seen == ["epoch=1/1, co_training_loss=0.5"]
+
+
+def test_a_validation_in_a_later_epoch_runs_from_nothing_to_all_of_it():
+    evaluator, progress = trainer_of(), Progress(leave=False)
+    progress.attach(evaluator)
+    evaluator.state.max_epochs, evaluator.state.epoch, evaluator.state.iteration = 5, 4, 0  # as MONAI's evaluators do
+    seen = []
+    evaluator.add_event_handler(Events.ITERATION_COMPLETED, lambda: seen.append((progress.bar.n, progress.bar.total)))
+    evaluator.run([0, 0, 0])
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_bar_stays_or_goes(capsys, leave):
+    trainer = trainer_of()
+    Progress(leave=leave).attach(trainer)
+    trainer.run([0])
+    assert capsys.readouterr().err.endswith("\n") == leave

@@ -23,6 +23,7 @@ from monai_spct.metrics.volume import (
     StructureScore,
     VolumeScores,
     case_name,
+    dice,
     format_table,
     score_volume,
     summarize,
@@ -400,3 +401,12 @@ def test_a_summary_of_nothing_or_of_a_structure_called_mean_is_refused():
         summarize([])
     with pytest.raises(ValueError, match="must not be 'mean'"):
         summarize([StructureScore("a", "mean", 1.0, 0.0, 0.0, False)])
+
+
+@given(hnp.arrays(bool, (2, 3, 4, 2)))
+def test_dice_is_that_of_the_scores(masks):
+    found, wanted = masks
+    [score] = score_volume(found.astype(int), wanted.astype(int), structures=["LV"], spacing=(1, 1, 1))
+    assert dice(found, wanted) == score.dsc == dice(wanted, found)
+    size = found.sum() + wanted.sum()
+    assert score.dsc == pytest.approx(2 * (found & wanted).sum() / size if size else 1.0)

@@ -589,7 +589,9 @@ def test_an_objective_is_the_sum_of_its_parts_by_name():
         assert torch.equal(losses[f"{name}_loss"], term(toy_step(students, teachers)))
     assert losses["loss"].item() == pytest.approx(sum(losses[f"{name}_loss"].item() for name in terms))
     assert losses["loss"].requires_grad
-    assert sorted(step.notes) == ["disagreement", "pace", "selected_share"]
+    notes = {"disagreement", "pace", "selected_share", "co_training_weight", "consistency_weight"}
+    assert set(step.notes) == notes
+    assert (step.notes["co_training_weight"], step.notes["consistency_weight"]) == (0.5, 4.0)
 
 
 def test_an_objective_of_no_term_is_refused():
@@ -602,3 +604,11 @@ def test_two_steps_do_not_share_their_notes():
     one, other = toy_step(students), toy_step(students)
     SelfPacedCoTraining(pace=0.2)(one)
     assert other.notes == {}
+
+
+def test_a_weight_is_noted_as_it_is_at_the_time():
+    students = toy_networks(2, seed=0)
+    for progress in (0.25, 0.75):
+        step = replace(toy_step(students), progress=progress, notes={})
+        Objective(supervised=Weighted(Supervised(), weight=lambda progress: 2 * progress))(step)
+        assert step.notes == {"supervised_weight": 2 * progress}

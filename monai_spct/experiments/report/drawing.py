@@ -10,13 +10,14 @@ from matplotlib.figure import Figure as Picture
 from monai_spct.experiments.grid import Cell
 from monai_spct.experiments.lines import cell_lines
 from monai_spct.experiments.refusals import GridError
-from monai_spct.experiments.report.figures import alpha_jsd_figure, comparison_figure, curves_figure, entropy_figure
+from monai_spct.experiments.report.figures import alpha_jsd_figure, comparison_figure, entropy_figure
 from monai_spct.experiments.report.names import no_result_yet, shown_key, shown_value
 from monai_spct.experiments.report.scores import history_of
 from monai_spct.experiments.report.slices import PredictedSlice, predicted_slices
 from monai_spct.experiments.results import FinishedCell
 from monai_spct.experiments.study import Figure, Slices
 from monai_spct.experiments.values import Value
+from monai_spct.handlers.curves import curves_figure
 
 __all__ = ["draw"]
 

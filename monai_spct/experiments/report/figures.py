@@ -1,41 +1,35 @@
-"""Figures for the page: divergences, predictions, entropies and the course of trainings."""
+"""Figures for the page: divergences, predictions and entropies."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
 from monai_spct.experiments.refusals import GridError
-from monai_spct.experiments.report.panels import (
-    SMALL,
-    TEXT,
-    color_bar,
-    contour_legend,
-    draw_panel,
-    new_figure,
-    panel_grid,
-)
+from monai_spct.experiments.report.panels import contour_legend, draw_panel, panel_grid
 from monai_spct.experiments.report.slices import PredictedSlice
 from monai_spct.functional import generalized_jsd
 from monai_spct.functional.checks import at_least, in_unit_interval
-from monai_spct.handlers.drawing import surroundings
+from monai_spct.handlers.drawing import (
+    SMALL,
+    TEXT,
+    color_bar,
+    entropy_scale,
+    entropy_ticks,
+    new_figure,
+    surroundings,
+)
 
-__all__ = ["alpha_jsd_figure", "alpha_jsd_surface", "comparison_figure", "curves_figure", "entropy_figure"]
+__all__ = ["alpha_jsd_figure", "alpha_jsd_surface", "comparison_figure", "entropy_figure"]
 
-# of Okabe and Ito's colors, which color-blind people tell apart, those that stand out from white
-_LINE_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_LINE_STYLES = ("-", "--", ":", "-.")  # of the names beyond the last color
 _MARGIN = 15.0  # mm around the structures
 
 
@@ -203,8 +197,7 @@ def entropy_figure(rows: Mapping[str, Sequence[PredictedSlice | None]], epochs: 
     window = _window(everything)
     names = [*(f"epoch {epoch}" for epoch in epochs), "Prediction", "Ground truth"]
     figure, panels = panel_grid(names, list(rows), [_shape(shown, window)] * len(rows), below=0.6)
-    top = math.log(len(structures) + 1)
-    scale = ScalarMappable(Normalize(0, top), "magma")
+    scale = entropy_scale(len(structures) + 1)
     for line, slices in zip(panels, rows.values(), strict=True):
         for axes, plane in zip(line, slices[:-1], strict=False):
             draw_panel(axes, plane, window, entropy=scale)
@@ -213,62 +206,11 @@ def entropy_figure(rows: Mapping[str, Sequence[PredictedSlice | None]], epochs: 
     left, right = panels[-1, 0].get_position(), panels[-1, len(epochs) - 1].get_position()
     height = figure.get_figheight()
     box = (left.x0, left.y0 - 0.16 / height, right.x1 - left.x0, 0.08 / height)
-    bar = color_bar(figure, scale, box, f"entropy (nats), up to ln {len(structures) + 1}")
-    bar.set_xticks([top * share for share in (0, 0.25, 0.5, 0.75, 1)], [f"{top * n / 4:.2f}" for n in range(5)])
+    ticks, words, label = entropy_ticks(len(structures) + 1)
+    color_bar(figure, scale, box, label).set_xticks(ticks, words)
     center = (panels[-1, -2].get_position().x0 + panels[-1, -1].get_position().x1) / 2
     contour_legend(figure, structures, center=center, columns=2, title=_label(shown, ", "))
     return figure
-
-
-def curves_figure(histories: Mapping[str, Sequence[Sequence[Mapping[str, float]]]]) -> Figure:
-    """The course of trainings: a panel for each quantity, a line for each system.
-
-    The line is the mean over the seeds, as far as all of them have come; each seed is a thin line. What does not change
-    in any run is not shown. The pace has a logarithmic axis.
-
-    Args:
-        histories: by the name of the system, a history for each seed, as
-            :func:`~monai_spct.handlers.read_history` reads it: a row for each epoch, with ``epoch`` and quantities.
-
-    Raises:
-        ValueError: when there is nothing to show.
-
-    Example:
-        >>> from monai_spct.experiments.report.figures import curves_figure
-        >>> history = [{"epoch": 1.0, "loss": 0.9, "pace": 0.2}, {"epoch": 2.0, "loss": 0.7, "pace": 0.4}]
-        >>> [axes.get_title() for axes in curves_figure({"Ours": [history]}).axes]
-        ['loss', 'pace']
-    """
-    quantities = _quantities(row for runs in histories.values() for history in runs for row in history)
-    if not quantities:
-        raise ValueError("`histories` must have a quantity that changes, got none.")
-    columns = min(4, len(quantities))
-    rows = math.ceil(len(quantities) / columns)
-    lines_below = math.ceil(len(histories) / 4)
-    figure = new_figure(max(2.0 * columns, 3.2), 1.75 * rows + 0.2 * lines_below + 0.1, ConstrainedLayoutEngine())
-    for place, quantity in enumerate(quantities):
-        axes = figure.add_subplot(rows, columns, place + 1)
-        for number, runs in enumerate(histories.values()):
-            _curve(axes, quantity, runs, number)
-        axes.set_title(quantity.replace("co_training", "co-training").replace("_", " "), fontsize=TEXT)
-        axes.tick_params(labelsize=SMALL)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(visible=True, color="0.9", linewidth=0.5)
-        if quantity == "pace":
-            axes.set_yscale("log")
-        if place + columns >= len(quantities):
-            axes.set_xlabel("epoch", fontsize=TEXT)
-    handles = [
-        figure.axes[0].plot([], [], **_line_style(number), linewidth=1.5, label=name)[0]
-        for number, name in enumerate(histories)
-    ]
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(4, len(handles)), fontsize=SMALL, frameon=False
-    )
-    return figure
-
-
-# Slices
 
 
 def _same(slices: Iterable[PredictedSlice | None]) -> PredictedSlice | None:
@@ -305,35 +247,3 @@ def _shape(plane: PredictedSlice | None, window: tuple[slice, slice]) -> float:
     across, down = plane.spacing if plane else (1.0, 1.0)
     width, height = (part.stop - part.start for part in window)
     return float(height * down / (width * across))
-
-
-# Curves
-
-
-def _quantities(rows: Iterable[Mapping[str, float]]) -> list[str]:
-    """What changes, losses first."""
-    values: dict[str, set[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            values.setdefault(name, set()).add(value)
-    names = [name for name, seen in values.items() if len(seen) > 1 and name not in ("epoch", "seconds")]
-    return sorted(names, key=lambda name: (name != "loss", not name.endswith("loss")))
-
-
-def _curve(axes: Axes, quantity: str, histories: Sequence[Sequence[Mapping[str, float]]], number: int) -> None:
-    seeds = [{row["epoch"]: row[quantity] for row in history if quantity in row} for history in histories]
-    seeds = [seed for seed in seeds if seed]
-    if not seeds:
-        return
-    style = _line_style(number)
-    if len(seeds) > 1:
-        for seed in seeds:
-            axes.plot(list(seed), list(seed.values()), **style, linewidth=0.5, alpha=0.5)
-    epochs = sorted(set.intersection(*map(set, seeds)))
-    means = [statistics.fmean(seed[epoch] for seed in seeds) for epoch in epochs]
-    axes.plot(epochs, means, **style, linewidth=1.3, marker="." if len(epochs) == 1 else "")
-
-
-def _line_style(number: int) -> dict[str, Any]:
-    color = _LINE_COLORS[number % len(_LINE_COLORS)]
-    return {"color": color, "linestyle": _LINE_STYLES[number // len(_LINE_COLORS) % len(_LINE_STYLES)]}

@@ -8,43 +8,29 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import LayoutEngine
 from numpy.typing import NDArray
 
 from monai_spct.experiments.report.slices import PredictedSlice
 from monai_spct.handlers.drawing import (
     PRED_WIDTH,
+    SMALL,
     TRUTH_COLOR,
     TRUTH_WIDTH,
     contour_key,
     draw_contours,
     draw_plane,
     gray_limits,
+    new_figure,
     structure_colors,
 )
 
-__all__ = ["SMALL", "TEXT", "color_bar", "contour_legend", "draw_panel", "new_figure", "panel_grid"]
+__all__ = ["contour_legend", "draw_panel", "panel_grid"]
 
-TEXT, SMALL = 8, 7  # points
 _PAGE = 7.5  # inches, the width of a journal's page
 _GAP = 0.04  # inches between panels
 _THIN = 0.6  # of the lines in pictures of single volumes, whose panels are larger
-
-
-def new_figure(width: float, height: float, layout: LayoutEngine | None = None) -> Figure:
-    """A white figure, in inches, on a canvas that needs no display.
-
-    Example:
-        >>> from monai_spct.experiments.report.panels import new_figure
-        >>> float(new_figure(7.5, 2.0).get_figwidth())
-        7.5
-    """
-    figure = Figure((width, height), dpi=200, facecolor="white", layout=layout)
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def panel_grid(
@@ -103,7 +89,8 @@ def contour_legend(
         title: above it.
 
     Example:
-        >>> from monai_spct.experiments.report.panels import contour_legend, new_figure
+        >>> from monai_spct.experiments.report.panels import contour_legend
+        >>> from monai_spct.handlers.drawing import new_figure
         >>> figure = new_figure(4.0, 2.0)
         >>> contour_legend(figure, ["RV", "LV"])
         >>> [text.get_text() for text in figure.legends[0].get_texts()]
@@ -120,30 +107,6 @@ def contour_legend(
         fontsize=SMALL,
         frameon=False,
     )
-
-
-def color_bar(figure: Figure, scale: ScalarMappable, box: tuple[float, float, float, float], label: str) -> Axes:
-    """The scale of colors, along the longer side of a box.
-
-    Args:
-        figure: where to.
-        scale: from values to colors.
-        box: left, bottom, width and height, as shares of the figure.
-        label: the quantity and its unit.
-
-    Example:
-        >>> from matplotlib.cm import ScalarMappable
-        >>> from monai_spct.experiments.report.panels import color_bar, new_figure
-        >>> color_bar(new_figure(4.0, 4.0), ScalarMappable(), (0.9, 0.1, 0.02, 0.8), "JSD (nats)").get_ylabel()
-        'JSD (nats)'
-    """
-    axes = figure.add_axes(box)
-    lies = box[2] * figure.get_figwidth() > box[3] * figure.get_figheight()
-    bar = figure.colorbar(scale, cax=axes, orientation="horizontal" if lies else "vertical")
-    bar.set_label(label, fontsize=SMALL, labelpad=2)
-    bar.outline.set_linewidth(0.4)
-    axes.tick_params(labelsize=SMALL - 1, length=2, width=0.4, pad=2)
-    return axes
 
 
 def draw_panel(
@@ -166,7 +129,8 @@ def draw_panel(
         entropy: draw the entropy in these colors, and nothing else.
 
     Example:
-        >>> from monai_spct.experiments.report.panels import draw_panel, new_figure
+        >>> from monai_spct.experiments.report.panels import draw_panel
+        >>> from monai_spct.handlers.drawing import new_figure
         >>> axes = new_figure(2.0, 2.0).add_subplot()
         >>> draw_panel(axes, None, (slice(0, 1), slice(0, 1)))
         >>> axes.texts[0].get_text()

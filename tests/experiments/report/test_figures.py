@@ -13,7 +13,6 @@ from monai_spct.experiments.report.figures import (
     alpha_jsd_figure,
     alpha_jsd_surface,
     comparison_figure,
-    curves_figure,
     entropy_figure,
 )
 from monai_spct.experiments.report.slices import PredictedSlice
@@ -258,70 +257,8 @@ def test_entropy_maps_must_be_of_one_slice_and_these_epochs():
         entropy_figure({"one": [plane()]}, [])
 
 
-# Curves
-
-
-def history(epochs, **functions):
-    return [{"epoch": float(n), "seconds": 0.1 * n, **{k: f(n) for k, f in functions.items()}} for n in epochs]
-
-
-def test_what_changes_has_a_panel_and_each_system_a_line():
-    ours = history(range(1, 5), learning_rate=lambda n: 0.1 / n, loss=lambda n: 1 / n, pace=lambda n: 2.0**n)
-    figure = curves_figure({"Ours": [ours], "Labeled only": [history(range(1, 4), loss=lambda n: 2 / n)]})
-    assert [axes.get_title() for axes in figure.axes] == ["loss", "learning rate", "pace"]
-    assert [axes.get_yscale() for axes in figure.axes] == ["linear", "linear", "log"]
-    loss, rate, _ = figure.axes
-    drawn = [line.get_xydata() for line in loss.lines if len(line.get_xydata())]
-    np.testing.assert_allclose(drawn[0], [[n, 1 / n] for n in range(1, 5)])
-    np.testing.assert_allclose(drawn[1], [[n, 2 / n] for n in range(1, 4)])
-    assert len(rate.lines) == 1
-    assert key(figure) == ["Ours", "Labeled only"]
-    shown = [line.get_color() for line in loss.lines if len(line.get_xydata())]
-    assert [handle.get_color() for handle in figure.legends[0].legend_handles] == shown
-    assert shown[0] != shown[1]
-    assert not overlap(figure)
-
-
-def test_seeds_are_thin_lines_and_their_mean_goes_as_far_as_all_of_them():
-    seeds = [history(range(1, 1 + n), loss=lambda e, n=n: n / e) for n in (3, 5)]
-    [axes] = curves_figure({"Ours": seeds}).axes
-    *thin, mean = [line for line in axes.lines if len(line.get_xydata())]
-    for line, n in zip(thin, (3, 5), strict=True):
-        np.testing.assert_allclose(line.get_xydata(), [[e, n / e] for e in range(1, 1 + n)])
-        assert line.get_linewidth() < mean.get_linewidth()
-    np.testing.assert_allclose(mean.get_xydata(), [[e, 4 / e] for e in range(1, 4)])
-
-
-def test_a_quantity_that_begins_late_is_drawn_from_there():
-    rows = [
-        {"epoch": 1.0, "loss": 1.0},
-        {"epoch": 2.0, "loss": 0.5, "pace": 1.0},
-        {"epoch": 3.0, "loss": 0.4, "pace": 2.0},
-    ]
-    _, pace = curves_figure({"Ours": [rows]}).axes
-    np.testing.assert_allclose(pace.lines[0].get_xydata(), [[2, 1], [3, 2]])
-
-
-def test_constants_are_left_out_and_losses_come_first():
-    one = history((1, 2), learning_rate=lambda _: 0.1, disagreement=lambda n: n, co_training_loss=lambda n: n)
-    figure = curves_figure({"Ours": [one]})
-    assert [axes.get_title() for axes in figure.axes] == ["co-training loss", "disagreement"]
-    with pytest.raises(ValueError, match="must have a quantity that changes, got none"):
-        curves_figure({"Ours": [history((1, 2), learning_rate=lambda _: 0.1)]})
-
-
-def test_many_quantities_and_systems_fit():
-    names = {f"quantity_{n}": lambda e, n=n: n + e for n in range(9)}
-    figure = curves_figure({f"system {n}": [history((1, 2, 3), **names)] * 2 for n in range(10)})
-    assert len(figure.axes) == 9
-    assert figure.axes[4].get_subplotspec().rowspan.start == 1
-    assert len({(handle.get_color(), handle.get_linestyle()) for handle in figure.legends[0].legend_handles}) == 10
-    assert not overlap(figure)
-
-
 def test_drawing_leaves_no_figure_open():
     alpha_jsd_figure((0.0,))
     comparison_figure({"one": [plane()]})
     entropy_figure({"one": [plane(), plane()]}, [1])
-    curves_figure({"one": [history((1, 2), loss=float)]})
     assert pyplot.get_fignums() == []

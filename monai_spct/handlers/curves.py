@@ -1,0 +1,183 @@
+"""The course of trainings as curves over the epochs, and a handler that keeps those of a run up to date."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ignite.distributed as idist
+from ignite.engine import Engine, Events
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from monai_spct.files import replacing
+from monai_spct.functional.checks import at_least
+from monai_spct.handlers.drawing import SMALL, TEXT, new_figure
+from monai_spct.handlers.history import read_history
+
+__all__ = ["SaveCurves", "curves_figure"]
+
+# of Okabe and Ito's colors, which color-blind people tell apart, those that stand out from white
+_LINE_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINE_STYLES = ("-", "--", ":", "-.")  # of the names beyond the last color
+
+
+def curves_figure(
+    histories: Mapping[str, Sequence[Sequence[Mapping[str, float]]]], *, constants: bool = False
+) -> Figure:
+    """The course of trainings: a panel for each quantity, a line for each system.
+
+    The line is the mean over the seeds, as far as all of them have come; each seed is a thin line. The pace has a
+    logarithmic axis. What not every epoch has, such as the scores of validations, has a point where it was found.
+
+    Args:
+        histories: by the name of the system, a history for each seed, as
+            :func:`~monai_spct.handlers.read_history` reads it: a row for each epoch, with ``epoch`` and quantities.
+            There is a legend if there are several systems, or one with a name.
+        constants: whether what does not change in any run has a panel, too.
+
+    Raises:
+        ValueError: when there is nothing to show.
+
+    Example:
+        >>> from monai_spct.handlers import curves_figure
+        >>> history = [{"epoch": 1.0, "loss": 0.9, "pace": 0.2}, {"epoch": 2.0, "loss": 0.7, "pace": 0.4}]
+        >>> [axes.get_title() for axes in curves_figure({"Ours": [history]}).axes]
+        ['loss', 'pace']
+    """
+    quantities = _quantities((row for runs in histories.values() for history in runs for row in history), constants)
+    if not quantities:
+        raise ValueError("`histories` must have a quantity that changes, got none.")
+    columns = min(4, len(quantities))
+    rows = math.ceil(len(quantities) / columns)
+    epochs = [row["epoch"] for runs in histories.values() for history in runs for row in history]
+    beside = 0.05 * (max(epochs) - min(epochs)) or 0.5
+    figure = new_figure(max(2.0 * columns, 3.2), 1.75 * rows + 0.1, ConstrainedLayoutEngine())
+    for place, quantity in enumerate(quantities):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        for number, runs in enumerate(histories.values()):
+            _curve(axes, quantity, runs, number)
+        axes.set_title(_in_words(quantity), fontsize=TEXT)
+        axes.tick_params(labelsize=SMALL)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=True, color="0.9", linewidth=0.5)
+        axes.set_xlim(min(epochs) - beside, max(epochs) + beside)  # one for all, wherever a quantity begins
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+        if quantity == "pace":
+            axes.set_yscale("log")
+        if place + columns >= len(quantities):
+            axes.set_xlabel("epoch", fontsize=TEXT)
+    if any(histories):
+        _legend(figure, list(histories))
+    return figure
+
+
+class SaveCurves:
+    """Ignite handler: the curves of a run as a PNG, drawn anew every few epochs and at the end.
+
+    Whatever ended a run, its curves are there up to the last drawing.
+
+    Args:
+        path: the picture.
+        history: the file of :class:`~monai_spct.handlers.SaveHistory`, which must be attached before this handler.
+        interval: number of epochs from one drawing to the next.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from ignite.engine import Engine
+        >>> from monai_spct.handlers import SaveCurves, SaveHistory
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> trainer = Engine(lambda engine, batch: {"loss": batch / engine.state.epoch})
+        >>> SaveHistory(folder / "history.csv").attach(trainer)
+        >>> SaveCurves(folder / "curves.png", folder / "history.csv").attach(trainer)
+        >>> _ = trainer.run([0.25, 0.75], max_epochs=2)
+        >>> (folder / "curves.png").is_file()
+        True
+    """
+
+    def __init__(self, path: str | os.PathLike[str], history: str | os.PathLike[str], *, interval: int = 1) -> None:
+        self.path = Path(path)
+        self.history = Path(history)
+        self.interval = at_least("interval", interval, 1)
+
+    def attach(self, engine: Engine) -> None:
+        """Draw after epochs of ``engine``."""
+        if idist.get_rank() > 0:
+            return
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Draw now, if it is time."""
+        epoch = engine.state.epoch
+        if epoch % self.interval and epoch != engine.state.max_epochs:
+            return
+        figure = curves_figure({"": [read_history(self.history)]}, constants=True)
+        with replacing(self.path) as picture:
+            figure.savefig(picture, format="png")
+
+
+def _quantities(rows: Iterable[Mapping[str, float]], constants: bool) -> list[str]:
+    """What has a panel: losses first, then what they lead to, then what is set."""
+    values: dict[str, set[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            values.setdefault(name, set()).add(value)
+    names = [name for name, seen in values.items() if (constants or len(seen) > 1) and name not in ("epoch", "seconds")]
+    return sorted(
+        names,
+        key=lambda name: (
+            name != "loss",
+            not name.endswith("loss"),
+            not name.startswith("validation_"),
+            name == "learning_rate" or name.endswith("_weight"),
+        ),
+    )
+
+
+def _in_words(quantity: str) -> str:
+    return quantity.replace("co_training", "co-training").replace("dsc", "DSC").replace("_", " ")
+
+
+def _curve(axes: Axes, quantity: str, histories: Sequence[Sequence[Mapping[str, float]]], number: int) -> None:
+    seeds = [{row["epoch"]: row[quantity] for row in history if quantity in row} for history in histories]
+    sparse = any(0 < len(seed) < len(history) for seed, history in zip(seeds, histories, strict=True))
+    seeds = [seed for seed in seeds if seed]
+    if not seeds:
+        return
+    style = _line_style(number)
+    if len(seeds) > 1:
+        for seed in seeds:
+            axes.plot(list(seed), list(seed.values()), **style, linewidth=0.5, alpha=0.5)
+    epochs = sorted(set.intersection(*map(set, seeds)))
+    means = [statistics.fmean(seed[epoch] for seed in seeds) for epoch in epochs]
+    axes.plot(epochs, means, **style, linewidth=1.3, marker="." if sparse or len(epochs) == 1 else "")
+
+
+def _line_style(number: int) -> dict[str, Any]:
+    color = _LINE_COLORS[number % len(_LINE_COLORS)]
+    return {"color": color, "linestyle": _LINE_STYLES[number // len(_LINE_COLORS) % len(_LINE_STYLES)]}
+
+
+def _legend(figure: Figure, names: Sequence[str]) -> Legend:
+    """Below all panels, in as many columns as fit; the figure grows to hold it."""
+    handles = [Line2D([], [], **_line_style(n), linewidth=1.5, label=name) for n, name in enumerate(names)]
+    room = figure.get_figwidth()
+    for columns in range(min(4, len(names)), 0, -1):
+        place: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
+        legend = figure.legend(handles=handles, ncols=columns, **place)
+        box = legend.get_window_extent()
+        width, height = box.width / figure.dpi + 0.1, box.height / figure.dpi  # inches, with a margin
+        if width <= room or columns == 1:
+            break
+        legend.remove()
+    figure.set_size_inches(max(room, width), figure.get_figheight() + height)
+    return legend

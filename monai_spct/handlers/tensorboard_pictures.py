@@ -1,0 +1,78 @@
+"""Pictures of validations among the curves of TensorBoard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ignite.distributed as idist
+from ignite.engine import Engine, Events
+from torch.utils.tensorboard import SummaryWriter
+
+from monai_spct.handlers.cases import CaseNames
+from monai_spct.handlers.pictures import volume_pictures
+
+__all__ = ["TensorBoardPictures"]
+
+_DPI = 90  # of a picture that is shown smaller than a file is, and written again and again
+
+
+class TensorBoardPictures:
+    """Ignite handler for the evaluator that validates: the first volumes, with contours, under ``validation/<case>``.
+
+    The same volumes come in every epoch, so that TensorBoard's slider shows how their predictions change. MONAI's
+    ``TensorBoardImageHandler`` has image, truth and prediction apart from each other, as gray animations.
+
+    Args:
+        log_dir: of TensorBoard.
+        structures: names by class index.
+        max_pictures: how many volumes.
+        slices: which slices, or how many; see :func:`contour_picture`.
+
+    Raises:
+        ValueError: while it draws, as :func:`~monai_spct.handlers.pictures.volume_pictures`.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from ignite.engine import Engine
+        >>> from monai_spct.handlers import TensorBoardPictures
+        >>> evaluator = Engine(lambda engine, batch: batch)  # in place of a `SupervisedEvaluator` with `decollate=True`
+        >>> item = {"case": "patient001", "image": torch.ones(1, 16, 16, 4), "pred": torch.ones(1, 16, 16, 4)}
+        >>> TensorBoardPictures(tempfile.mkdtemp(), structures={1: "LV"}).attach(evaluator)
+        >>> _ = evaluator.run([[item]])
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        *,
+        structures: Mapping[int, str] | Mapping[str, str],
+        max_pictures: int = 2,
+        slices: int | Sequence[int] = 4,
+    ) -> None:
+        self.log_dir = log_dir
+        self.structures = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
+        self.max_pictures = max_pictures
+        self.slices = slices
+        self._names = CaseNames()
+        self._writer: SummaryWriter | None = None
+
+    def attach(self, engine: Engine) -> None:
+        """Draw after each iteration of ``engine``, and start counting with each of its runs."""
+        if idist.get_rank() > 0:
+            return
+        engine.add_event_handler(Events.STARTED, self._names.forget)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Draw the volumes of one iteration."""
+        settings: dict[str, Any] = {"max_pictures": self.max_pictures, "slices": self.slices, "steady": True}
+        for name, figure in volume_pictures(
+            engine, type(self).__name__, self._names, structures=self.structures, **settings
+        ):
+            if self._writer is None:  # a run without validation leaves no empty file
+                self._writer = SummaryWriter(self.log_dir)
+            figure.set_dpi(_DPI)
+            self._writer.add_figure(f"validation/{name}", figure, engine.state.epoch)
+            self._writer.flush()
