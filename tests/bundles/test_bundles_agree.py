@@ -15,17 +15,17 @@ DATA = {"bundle_root", "dataset_dir", "structures"}
 GRID = {"image_size", "resampling"}
 DIFFERING = {
     ("prostate", "train"): {
-        *(DATA | {"cases", "test_ratio"}),
+        *(DATA | {"cases", "intensity", "test_ratio"}),
         *("co_training_weight", "pace_start"),
     },
-    ("prostate", "evaluate"): DATA | {"cases", "test_ratio"},
-    ("prostate", "inference"): DATA,
+    ("prostate", "evaluate"): DATA | {"cases", "intensity", "test_ratio"},
+    ("prostate", "inference"): DATA | {"intensity"},
     ("spleen", "train"): {
-        *(DATA | GRID | {"cases", "num_test"}),
+        *(DATA | GRID | {"cases", "intensity", "num_test"}),
         *("cache_dir", "crop_size", "learning_rate", "consistency_weight", "pace_start"),
     },
-    ("spleen", "evaluate"): DATA | GRID | {"cases", "num_test"},
-    ("spleen", "inference"): DATA | GRID,
+    ("spleen", "evaluate"): DATA | GRID | {"cases", "intensity", "num_test"},
+    ("spleen", "inference"): DATA | GRID | {"intensity"},
 }
 
 

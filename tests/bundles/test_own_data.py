@@ -16,7 +16,6 @@ import pytest
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 from monai.data import MetaTensor
-from monai.transforms import ScaleIntensity
 
 import monai_spct
 from monai_spct.bundles import bundles_folder
@@ -226,7 +225,17 @@ def test_each_channel_is_scaled_by_its_own_range(bundle):
     scaled = scaling({"image": image})["image"]
     for one, alone in zip(scaled, image, strict=True):
         assert (one.min(), one.max()) == (0, 1)
-        assert torch.equal(one, ScaleIntensity(0.0, 1.0)(alone))  # as an image of one channel is
+        assert torch.equal(one, scaling({"image": alone[None]})["image"][0])  # as an image of one channel is
+
+
+@pytest.mark.parametrize(("bundle", "middle"), [("acdc", 0.5), ("prostate", 0.5), ("spleen", 0.05)])
+def test_a_few_bright_voxels_do_not_darken_an_image_of_mri(bundle, middle):
+    parser = ConfigParser()
+    parser.read_config(config("train", bundle))
+    [scaling] = parser.get_parsed_content("intensity")
+    image = torch.linspace(0, 100, 9000).reshape(1, 30, 30, 10)
+    image[..., -1][0, 0, :5] = 1000
+    assert scaling({"image": image})["image"].median() == pytest.approx(middle, abs=0.01)
 
 
 # Bad input
