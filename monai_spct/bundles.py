@@ -349,7 +349,8 @@ def _evaluation(argv: Sequence[str]) -> list[str]:
         name, equals, _ = argument.partition("=")
         if name.startswith("-") and name.lstrip("-").split("#")[0] in known - {"num_views"}:
             options += [argument] if equals else argv[position : position + 2]
-    given = str(kept[0]) if len(kept) == 1 else str([str(path) for path in kept])
+    # with double quotes, around which a shell takes single ones
+    given = str(kept[0]) if len(kept) == 1 else json.dumps([str(path) for path in kept])
     return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *options]
 
 

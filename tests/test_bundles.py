@@ -458,7 +458,9 @@ def test_the_evaluation_has_the_options_that_it_knows_as_they_were_given(capsys)
 )
 def test_the_evaluation_has_the_overlays_that_change_it(capsys, overlays, kept):
     files = [str(TRAIN), *(str(bundles_folder() / name) for name in overlays)]
-    names, _ = evaluation(told(capsys, "--config_file", files, "--max_epochs", 3))
+    lines = told(capsys, "--config_file", files, "--max_epochs", 3)
+    assert "\"'" not in lines["evaluate:"]  # no quotes that a shell needs to be told of
+    names, _ = evaluation(lines)
     assert names == ["evaluate.json", *(Path(name).name for name in overlays if kept)]
 
 

@@ -226,8 +226,12 @@ def volume_pictures(
 class SavePictures:
     """Saves ``<case>.png`` for the volumes of every run of an evaluator: contours, and maps of entropy if it has them.
 
-    A case is called what its entry ``case`` in the batch says, or else like its image file. What is read and drawn is
-    that of :func:`volume_pictures`.
+    A case is called what its entry ``case`` in the batch says, or else like its image file.
+
+    Reads the evaluator's output after postprocessing and decollation: items with ``image`` ``(C, *S)``, of which the
+    first channel is drawn, ``pred`` ``(1, *S)`` and, if there are such, ``label`` ``(1, *S)``, both class indices, and
+    ``uncertainty`` ``(1, *S)``, in nats. Voxel sizes and directions come from the image: whichever way the first two
+    axes of the file go, the patient's left is on the right and the back below.
 
     Args:
         folder: where to; made if need be. Pictures of an earlier run are replaced.
@@ -236,7 +240,8 @@ class SavePictures:
         slices: which slices, or how many; see :func:`contour_picture`.
 
     Raises:
-        ValueError: while it draws, as :func:`volume_pictures`.
+        ValueError: while it draws, if the output is not a list of items with ``image`` and ``pred``, or two images have
+            one name.
 
     Example:
         >>> import tempfile

@@ -31,7 +31,7 @@ class TensorBoardPictures:
         slices: which slices, or how many; see :func:`contour_picture`.
 
     Raises:
-        ValueError: while it draws, as :func:`~monai_spct.handlers.pictures.volume_pictures`.
+        ValueError: while it draws, as :class:`SavePictures`, which reads the same.
 
     Example:
         >>> import tempfile, torch

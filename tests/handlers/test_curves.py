@@ -89,6 +89,7 @@ def test_names_that_do_not_fit_beside_each_other_stand_below_each_other():
     assert len(figure.axes) == 1
     assert key(figure) == names
     assert not overlap(figure)
+    assert figure.get_figwidth() == pytest.approx(3.2)
     assert figure.axes[0].get_window_extent().height > 150  # the panel does not give way to them
     assert not overlap(curves_figure({"a system with a name of many words " * 3: [history((1, 2), loss=float)]}))
 

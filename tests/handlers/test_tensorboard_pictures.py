@@ -7,14 +7,18 @@ import pytest
 import torch
 from ignite.engine import Engine
 from matplotlib.image import imread
+from monai.data import MetaTensor
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from monai_spct.handlers import TensorBoardPictures
 
+SIZES = torch.tensor([-6.0, -6.0, 10.0, 1.0])  # mm
 ITEMS = [
     {
         "case": f"patient{n}",
-        "image": torch.rand(1, 24, 24, 4, generator=torch.Generator().manual_seed(n)),
+        "image": MetaTensor(
+            torch.rand(1, 24, 24, 4, generator=torch.Generator().manual_seed(n)), affine=torch.diag(SIZES)
+        ),
         "label": torch.nn.functional.pad(torch.ones(1, 8, 8, 2), (1, 1, 4, 12, 4, 12)),
         "pred": torch.zeros(1, 24, 24, 4),
     }
@@ -23,15 +27,18 @@ ITEMS = [
 
 
 def events(folder):
-    found = EventAccumulator(str(folder), size_guidance={"images": 0})
-    found.Reload()
-    return found
+    accumulator = EventAccumulator(str(folder), size_guidance={"images": 0})
+    accumulator.Reload()
+    return accumulator
+
+
+def found(item, epoch):
+    """Nothing in the first epoch, and then something beside the truth."""
+    return {**item, "pred": item["label"].roll((1, 9), (3, 1)) * (epoch - 1)}
 
 
 def run(folder, *, epochs=2, **settings):
-    engine = Engine(
-        lambda engine, batch: [{**item, "pred": item["label"] * (engine.state.epoch - 1)} for item in batch]
-    )
+    engine = Engine(lambda engine, batch: [found(item, engine.state.epoch) for item in batch])
     TensorBoardPictures(folder, structures={"1": "LV"}, **settings).attach(engine)
     for epoch in range(1, epochs + 1):
         engine.state.max_epochs, engine.state.epoch, engine.state.iteration = epoch, epoch - 1, 0
@@ -40,10 +47,10 @@ def run(folder, *, epochs=2, **settings):
 
 def test_the_first_volumes_come_in_each_epoch_as_pictures_of_one_size(tmp_path):
     run(tmp_path, slices=2)
-    found = events(tmp_path)
-    assert found.Tags()["images"] == ["validation/patient0", "validation/patient1"]
-    for tag in found.Tags()["images"]:
-        first, second = found.Images(tag)
+    written = events(tmp_path)
+    assert written.Tags()["images"] == ["validation/patient0", "validation/patient1"]
+    for tag in written.Tags()["images"]:
+        first, second = written.Images(tag)
         assert (first.step, second.step) == (1, 2)
         one, two = (imread(io.BytesIO(image.encoded_image_string))[..., :3] for image in (first, second))
         assert one.shape == two.shape
