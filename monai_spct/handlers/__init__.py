@@ -10,6 +10,7 @@ from monai_spct.handlers.pictures import SavePictures, contour_picture
 from monai_spct.handlers.predictions import SavePredictions
 from monai_spct.handlers.progress import Progress, scalars
 from monai_spct.handlers.scores import SaveScores
+from monai_spct.handlers.tracking import track_scalars
 
 __all__ = [
     "DiscriminatorStep",
@@ -27,4 +28,5 @@ __all__ = [
     "read_history",
     "save_atomically",
     "scalars",
+    "track_scalars",
 ]
