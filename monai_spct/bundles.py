@@ -84,11 +84,17 @@ def copy(name: str, target: str | Path) -> str:
     if not (source / "configs").is_dir():
         names = sorted(path.parent.name for path in bundles_folder().glob("*/configs"))
         raise ValueError(f"`name` must be one of {names}, got {name!r}.")
-    ignored = shutil.ignore_patterns("cache", "models", "eval", "phantom", "predictions", "__pycache__")
-    shutil.copytree(source, target, ignore=ignored)
+    shutil.copytree(source, target, ignore=_written_by_runs)
     for overlays in ("methods", "networks"):
         shutil.copytree(bundles_folder() / overlays, target / overlays)
     return f"python -m monai.bundle run training --config_file {target / 'configs' / 'train.json'} --dataset_dir ..."
+
+
+def _written_by_runs(folder: str, names: list[str]) -> set[str]:
+    if Path(folder).name == "models":
+        return set(names) - {"README.md"}
+    patterns = ("cache", "eval", "phantom", "predictions", "mlruns", "mlruns.db*", "config_*.json", "__pycache__")
+    return shutil.ignore_patterns(*patterns)(folder, names)
 
 
 def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:

@@ -65,18 +65,16 @@ def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
     written(folder / "methods" / "labeled_only.json", {})
     written(folder / "networks" / "unet.json", {})
     for made in (
-        "cache/a.npy",
-        "models/model.pt",
-        "eval/scores.csv",
-        "phantom/data/a.nii",
-        "scripts/__pycache__/a.pyc",
+        *("models/README.md", "models/model.pt", "models/model.ts", "models/model.onnx", "models/.model.pt.tmp"),
+        *("cache/a.npy", "mlruns.db", "mlruns/1/config.json", "config_20260101_120000.json", "eval/scores.csv"),
+        *("phantom/data/a.nii", "scripts/__pycache__/a.pyc"),
     ):
-        (folder / "heart" / made).parent.mkdir(parents=True)
+        (folder / "heart" / made).parent.mkdir(parents=True, exist_ok=True)
         (folder / "heart" / made).touch()
     monkeypatch.setattr("monai_spct.bundles.bundles_folder", lambda: folder)
     copy("heart", tmp_path / "mine")
     files = sorted(path.relative_to(tmp_path / "mine").as_posix() for path in (tmp_path / "mine").rglob("*.*"))
-    assert files == ["configs/train.json", "methods/labeled_only.json", "networks/unet.json"]
+    assert files == ["configs/train.json", "methods/labeled_only.json", "models/README.md", "networks/unet.json"]
 
 
 def test_what_to_run_next_names_the_copy(tmp_path):

@@ -1,9 +1,12 @@
 import ast
+import inspect
 import json
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
+import monai.bundle
 import pytest
 from monai.bundle import ConfigParser
 
@@ -13,6 +16,7 @@ from monai_spct.experiments import Table, finished_cells, planned_studies
 from monai_spct.experiments.report import as_markdown, tabulate
 from monai_spct.experiments.report.scores import cell_scores
 
+TOOLS = "(?!run )"
 ROOT = Path(monai_spct.__file__).parent.parent
 CONFIGS = ROOT / "bundles" / "acdc" / "configs"
 PAGES = [
@@ -28,12 +32,12 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
 
 
-def commands():
+def commands(pattern: str = "run "):
     """Every bundle command that a page tells the reader to type, as the shell would split it."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         lines = "".join(blocks(text, "(?:bash|console|sh|shell)")).replace("\\\n", " ").splitlines()
-        for number, line in enumerate(line for line in lines if "monai.bundle run" in line):
+        for number, line in enumerate(line for line in lines if re.search(rf"monai\.bundle {pattern}", line)):
             yield pytest.param(text, shlex.split(line), id=f"{page.relative_to(ROOT)}-{number}")
 
 
@@ -75,8 +79,21 @@ def test_a_command_names_files_runs_and_options_that_exist(text, words):
     refuse_unknown_overrides(["--config_file", str([str(file) for file in files]), *words[7:]])
 
 
+@pytest.mark.parametrize(("text", "words"), list(commands(TOOLS)))
+def test_a_command_of_monais_other_tools_names_files_and_options_that_exist(text, words):
+    assert words[:3] == ["python", "-m", "monai.bundle"], text
+    options = {a[2:]: b for a, b in pairwise(words) if a.startswith("--")}
+    assert options.keys() <= set(inspect.signature(getattr(monai.bundle, words[3])).parameters)
+    configs = options.get("config_file", "[]")
+    for file in (*(ast.literal_eval(configs) if configs.startswith("[") else [configs]), options["meta_file"]):
+        assert in_the_checkout(file).is_file(), file
+    if "config_file" in options:
+        assert words[4] in json.loads(in_the_checkout(configs).read_text(encoding="utf-8"))
+
+
 def test_the_readers_commands_are_found():
     assert len(list(commands())) > 10
+    assert len(list(commands(TOOLS))) > 5
 
 
 def test_the_commands_of_a_mistyped_page_would_be_refused():

@@ -14,6 +14,7 @@ from monai_spct.handlers.progress import Progress, scalars
 from monai_spct.handlers.scores import SaveScores
 from monai_spct.handlers.seed_each_epoch import SeedEachEpoch
 from monai_spct.handlers.tensorboard_pictures import TensorBoardPictures
+from monai_spct.handlers.tracking import track_scalars
 
 __all__ = [
     "AddToHistory",
@@ -37,4 +38,5 @@ __all__ = [
     "read_history",
     "save_atomically",
     "scalars",
+    "track_scalars",
 ]

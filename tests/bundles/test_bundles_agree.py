@@ -65,7 +65,8 @@ def test_these_files_are_the_same_in_all(bundle, file):
 def test_the_bundles_have_the_same_files(bundle):
     def files(name: str) -> set[str]:
         folder = BUNDLES / name
-        kept = [path for part in ("configs", "docs") for path in (folder / part).rglob("*")] + [folder / "LICENSE"]
+        kept = [path for part in ("configs", "docs") for path in (folder / part).rglob("*")]
+        kept += [folder / "LICENSE", folder / "models" / "README.md"]
         return {path.relative_to(folder).as_posix() for path in kept if path.is_file()}
 
     assert files(bundle) == files("acdc") - {"configs/one_structure.json"}

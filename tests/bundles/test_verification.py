@@ -1,0 +1,190 @@
+"""MONAI's tools work on the bundles: the model zoo's checks, in its order, and exports by the commands of the docs."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from monai.bundle import load_bundle_config
+
+import monai_spct
+from monai_spct.bundles import bundles_folder
+from monai_spct.networks import ENet, build_ensemble, load_weights
+from tests.bundles.metadata_schema import SCHEMA
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
+    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
+]
+
+ROOT = Path(monai_spct.__file__).parents[1]
+GUIDE = ROOT / "docs" / "how-to" / "export.md"
+BUNDLES = {"acdc": (1, 4), "prostate": (2, 2), "spleen": (3, 2)}  # networks of the weights, and classes
+EACH_BUNDLE = pytest.mark.parametrize("bundle", BUNDLES)
+
+# `python -m monai.bundle ...` for each line of words, in one process, which saves the seconds that imports take
+SEVERAL_COMMANDS = """
+import json, runpy, sys
+for words in json.load(sys.stdin):
+    sys.argv = ["monai.bundle", *words]
+    print("$", *words, flush=True)
+    runpy.run_module("monai.bundle", run_name="__main__", alter_sys=True)
+"""
+
+
+def run(commands: list[list[str]], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SEVERAL_COMMANDS],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        timeout=540,
+    )
+
+
+def network_of(folder: Path) -> torch.nn.Module:
+    views, classes = BUNDLES[folder.name]
+    network = build_ensemble(partial(ENet, out_channels=classes), num_views=views, seed=5)
+    return load_weights(network, folder / "models" / "model.pt").eval()
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory) -> Path:
+    """A folder of bundles with weights, as the model zoo's checks expect them."""
+    base = tmp_path_factory.mktemp("zoo") / "bundles"
+    for name, (views, classes) in BUNDLES.items():
+        left_out = shutil.ignore_patterns("models", "eval", "phantom", "predictions")
+        shutil.copytree(bundles_folder() / name, base / name, ignore=left_out)
+        network = build_ensemble(partial(ENet, out_channels=classes), num_views=views, seed=7)
+        with torch.no_grad():
+            network.train()(torch.rand(2, 1, 64, 64))  # running statistics that are not the initial ones
+        (base / name / "models").mkdir()
+        torch.save(network.state_dict(), base / name / "models" / "model.pt")
+        (base / name / "eval").mkdir()
+        (base / name / "eval" / "schema.json").write_text(json.dumps(SCHEMA))  # or MONAI would download its own
+    return base
+
+
+@pytest.fixture(scope="module")
+def checked(zoo) -> subprocess.CompletedProcess[str]:
+    """What MONAI says of each bundle, from the folder above, as the model zoo calls it."""
+    commands = []
+    for name in BUNDLES:
+        config = ["--config_file", f"{name}/configs/inference.json", "--bundle_root", name]
+        meta = ["--meta_file", f"{name}/configs/metadata.json"]
+        commands += [
+            ["verify_metadata", *meta, "--filepath", f"{name}/eval/schema.json"],
+            ["verify_net_in_out", "network_def", *meta, *config],
+            [
+                *("ckpt_export", "network_def", "--filepath", f"{name}/models/verify_model.ts"),
+                *("--ckpt_file", f"{name}/models/model.pt", *meta, *config),
+            ],
+        ]
+    return run(commands, zoo)
+
+
+@EACH_BUNDLE
+def test_the_files_are_there(zoo, bundle):
+    for file in ("LICENSE", "configs/metadata.json", "models/model.pt", "configs/inference.json"):
+        assert (zoo / bundle / file).stat().st_size > 0, file
+    for file in ("docs/README.md", "docs/data_license.txt", "models/README.md"):
+        assert (bundles_folder() / bundle / file).stat().st_size > 0, file
+
+
+@EACH_BUNDLE
+def test_the_version_is_in_the_changelog(zoo, bundle):
+    metadata = json.loads((zoo / bundle / "configs" / "metadata.json").read_text())
+    assert metadata["version"] in metadata["changelog"]
+
+
+def test_metadata_network_and_export_pass(checked):
+    assert checked.returncode == 0, checked.stderr[-3000:]
+    for line in (
+        "metadata is verified with no error.",
+        "data shape of network is verified with no error.",
+        "exported to file: ",
+    ):
+        assert (checked.stdout + checked.stderr).count(line) == len(BUNDLES), line
+
+
+@EACH_BUNDLE
+def test_the_torchscript_says_what_the_network_says(zoo, checked, bundle):
+    assert checked.returncode == 0, checked.stderr[-3000:]
+    exported = torch.jit.load(zoo / bundle / "models" / "verify_model.ts")
+    network = network_of(zoo / bundle)
+    for size in ((1, 64, 48), (2, 187, 201)):
+        image = torch.rand(size[0], 1, *size[1:])
+        with torch.no_grad():
+            pred = exported(image)
+            torch.testing.assert_close(pred, network(image), rtol=0, atol=1e-5)
+        torch.testing.assert_close(pred.sum(1), torch.ones(size), rtol=0, atol=1e-5)
+
+
+@EACH_BUNDLE
+def test_the_torchscript_carries_metadata_and_config(zoo, checked, bundle):
+    assert checked.returncode == 0, checked.stderr[-3000:]
+    files = {"metadata.json": "", "inference.json": ""}
+    torch.jit.load(zoo / bundle / "models" / "verify_model.ts", _extra_files=files)
+    for name, content in files.items():
+        assert json.loads(content).items() >= json.loads((zoo / bundle / "configs" / name).read_text()).items(), name
+    parser = load_bundle_config(str(zoo / bundle / "models" / "verify_model.ts"), "inference.json")
+    assert parser["_meta_#version"]
+    assert [type(t).__name__ for t in parser.get_parsed_content("postprocessing").transforms][-1] == "AsDiscreted"
+
+
+# The readme of a bundle
+
+SECTIONS = [
+    *("Description", "Model overview", "Data", "Preprocessing", "Training configuration", "Input", "Output"),
+    *("Performance", "MONAI bundle commands", "Limits", "References", "License"),
+]
+
+
+@EACH_BUNDLE
+def test_the_readme_has_its_sections(bundle):
+    text = (bundles_folder() / bundle / "docs" / "README.md").read_text()
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    assert f"ckpt_export network_def --filepath bundles/{bundle}/models/model.ts" in text
+
+
+# The guide
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.skipif(not GUIDE.is_file(), reason="pages come with a checkout")
+def test_the_guides_commands_and_lines_work(zoo, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    here = zoo.parent
+    (here / "schema.json").write_text(json.dumps(SCHEMA))
+    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    commands = [shlex.split(line)[3:] for line in lines if line.startswith("python -m monai.bundle ")]
+    assert [words[0] for words in commands] == ["ckpt_export", "onnx_export", "verify_net_in_out", "verify_metadata"]
+    done = run(commands, here)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    onnx.checker.check_model(str(here / "model.onnx"))
+    names: dict[str, Any] = {}
+    monkeypatch.chdir(here)
+    for block in blocks("python"):
+        exec(compile(block, GUIDE.name, "exec"), names)
+    assert names["classes"].shape == (1, 40, 44, 10)
+    network = network_of(zoo / "acdc")
+    for size in ((1, 64, 48), (3, 187, 201)):
+        image = torch.rand(size[0], 1, *size[1:])
+        with torch.no_grad():
+            expected = network(image)
+        torch.testing.assert_close(names["network"](image), expected, rtol=0, atol=1e-5)
