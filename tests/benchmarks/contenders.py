@@ -95,6 +95,9 @@ class Plain:
     def __init__(self, students: Iterable[nn.Module], *, device: str = "cpu", seed: int = 0) -> None:
         self.students = [plain_copy(student).to(device).train() for student in students]
         self.teachers = [copy.deepcopy(student).requires_grad_(False).eval() for student in self.students]
+        for layer in (layer for teacher in self.teachers for layer in teacher.modules()):
+            if isinstance(layer, torch.nn.BatchNorm2d):  # by the statistics of the batch, which leave no trace
+                layer.training, layer.track_running_stats = True, False
         parameters = [parameter for student in self.students for parameter in student.parameters()]
         self.optimizer = torch.optim.RAdam(parameters)
         self.rng = np.random.RandomState(seed)  # what the project's turns are drawn from
