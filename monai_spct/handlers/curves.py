@@ -88,6 +88,7 @@ class SaveCurves:
     Args:
         path: the picture.
         history: the file of :class:`~monai_spct.handlers.SaveHistory`, which must be attached before this handler.
+            Without the file, nothing is drawn.
         interval: number of epochs from one drawing to the next.
 
     Example:
@@ -118,7 +119,7 @@ class SaveCurves:
     def __call__(self, engine: Engine) -> None:
         """Draw now, if it is time."""
         epoch = engine.state.epoch
-        if epoch % self.interval and epoch != engine.state.max_epochs:
+        if not self.history.is_file() or (epoch % self.interval and epoch != engine.state.max_epochs):
             return
         figure = curves_figure({"": [read_history(self.history)]}, constants=True)
         with replacing(self.path) as picture:

@@ -93,7 +93,7 @@ class AddToHistory:
 
     Args:
         path: the file of :class:`SaveHistory`, which must be attached to the trainer before the
-            ``ValidationHandler`` is, so that there is a row.
+            ``ValidationHandler`` is, so that there is a row. Without the file, nothing is written.
 
     Example:
         >>> import tempfile
@@ -122,6 +122,8 @@ class AddToHistory:
 
     def __call__(self, engine: Engine) -> None:
         """Write now."""
+        if not self.path.is_file():
+            return
         rows = read_history(self.path)
         if not rows or rows[-1]["epoch"] != engine.state.epoch:  # which MONAI's evaluators have from their trainer
             raise ValueError(
