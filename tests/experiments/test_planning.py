@@ -301,7 +301,7 @@ def test_an_edited_file_is_another_configuration_and_the_difference_is_shown(bun
     assert after.name == before.name
     assert after.digest != before.digest
     assert sorted(differences(before.configuration, after.configuration)) == [
-        "`adversarial_weight` was 0.1, is 0.2",
+        "`adversarial_weight` was 0.01, is 0.2",
         "`crop_size` was 96, is 80",
         "`more#0` was not there, is 1",
     ]

@@ -183,9 +183,9 @@ def test_the_scores_of_the_last_validation_are_in_the_last_picture(tmp_path):
 
 def test_a_run_without_a_history_ends_without_curves_or_scores_in_it(tmp_path):
     history = tmp_path / "history.csv"
-    evaluator = Engine(lambda engine, batch: engine.state.metrics.update(mean_dsc=0.5))
+    evaluator = Engine(lambda engine, batch: engine.state.metrics.update(mean_dsc=0.5))  # noqa: ARG005
     AddToHistory(history).attach(evaluator)
-    trainer = Engine(lambda engine, batch: {"loss": batch})
+    trainer = Engine(lambda engine, batch: {"loss": batch})  # noqa: ARG005
     trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run([0]))
     SaveCurves(tmp_path / "curves.png", history).attach(trainer)
     trainer.run([0.25], max_epochs=2)

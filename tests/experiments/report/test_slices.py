@@ -74,7 +74,8 @@ def file_of(cell, case, suffix=""):
 def by_hand(cell, case, number, weights):
     """Image and probabilities of a slice, from the files."""
     volume = nib.load(file_of(cell, case)).get_fdata(dtype=np.float32)
-    image = (volume - volume.min()) / (volume.max() - volume.min())
+    low, high = np.percentile(volume, [0, 99])
+    image = ((volume - low) / (high - low)).clip(0, 1).astype(np.float32)
     state = torch.load(cell.folder / "models" / weights, weights_only=True)
     probabilities = []
     for view in range(2):
