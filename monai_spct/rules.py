@@ -1,4 +1,4 @@
-"""What an image and its label must satisfy, in the words in which it is said of headers and of loaded voxels alike."""
+"""What images, labels and lists of cases must satisfy, in the same words before and during loading."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["affines", "channel_count", "channel_grids", "constant", "label_values", "not_finite", "shapes"]
+__all__ = [
+    "SIDE",
+    "affines",
+    "channel_count",
+    "channel_grids",
+    "constant",
+    "label_values",
+    "not_finite",
+    "one_side",
+    "shapes",
+]
+
+SIDE = {"labeled": "training", "unlabeled": "training", "validation": "validation", "test": "test"}
 
 
 def channel_count(name: str, channels: int, in_channels: int | None) -> str | None:
@@ -143,6 +155,27 @@ def constant(name: str, low: float, high: float) -> str | None:
         'the image of a is constant: there is nothing to learn from it.'
     """
     return f"the image of {name} is constant: there is nothing to learn from it." if low == high else None
+
+
+def one_side(patients: Iterable[tuple[str, str]]) -> list[str]:
+    """Patients who are on more than one side of training, validation and test.
+
+    Args:
+        patients: of each case the patient, and the list that it is in.
+
+    Example:
+        >>> from monai_spct.rules import one_side
+        >>> one_side([("p1", "labeled"), ("p1", "unlabeled"), ("p2", "labeled"), ("p2", "test")])
+        ['patient p2 must be on one side, got `labeled` and `test`.']
+    """
+    lists: dict[str, dict[str, None]] = {}
+    for patient, name in patients:
+        lists.setdefault(patient, {})[name] = None
+    return [
+        f"patient {patient} must be on one side, got {' and '.join(f'`{name}`' for name in names)}."
+        for patient, names in lists.items()
+        if len({SIDE[name] for name in names}) > 1
+    ]
 
 
 def _close(one: ArrayLike, other: ArrayLike) -> bool:

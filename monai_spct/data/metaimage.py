@@ -30,7 +30,7 @@ class MetaImageHeader:
         affine: ``(4, 4)``, voxel indices to millimeters, with axes to the right, to the front and up as in NIfTI. The
             file itself has the first two the other way around.
         data_file: the file with the voxels; none where they are spread over several.
-        size: bytes that it holds at least; not known of compressed voxels whose header does not tell.
+        size: bytes that it holds at least; of compressed voxels that is a lower bound.
         spacing: voxel sizes as they stand there, in mm.
     """
 
@@ -153,7 +153,9 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
         raise ValueError(f"it has {values} values for each voxel; give channels as files of their own")
     voxel = _BYTES[fields["ElementType"]]
     compressed = fields.get("CompressedData", "False").lower() == "true"
-    stored = int(fields.get("CompressedDataSize", 0)) if compressed else prod(shape) * voxel
+    stored = prod(shape) * voxel
+    if compressed:  # deflate makes nothing smaller than a 1032nd
+        stored = max(int(fields.get("CompressedDataSize", 0)), stored // 1032)
     skipped = max(0, int(fields.get("HeaderSize", 0)))
     name = fields["ElementDataFile"]
     data_file, before = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)

@@ -57,8 +57,10 @@ class NiftiHeader:
 
     @property
     def disagrees(self) -> bool:
-        """Whether the affine and ``pixdim`` have different voxel sizes."""
-        return not np.allclose(self.affine_spacing, np.abs(self.pixdim), rtol=_TOLERANCE, atol=0)
+        """Whether the affine has other voxel sizes than ``pixdim``, where that can be a size."""
+        sizes = np.abs(self.pixdim)
+        known = np.isfinite(sizes) & (sizes > 0)
+        return not np.allclose(np.array(self.affine_spacing)[known], sizes[known], rtol=_TOLERANCE, atol=0)
 
 
 class HeaderSpacingReader(NibabelReader):
@@ -170,7 +172,7 @@ def read_header(path: str | PathLike[str]) -> NiftiHeader:
     _real_numbers(image, path)
     data: Any = image.dataobj
     data_file = Path(str(image.file_map["image"].filename))
-    size = int(data.offset) + math.prod(image.shape) * image.get_data_dtype().itemsize
+    size = int(data.offset) + math.prod(image.shape) * data.dtype.itemsize
     there = data_file.stat().st_size
     most = {".gz": there * _DEFLATE, ".bz2": size, ".zst": size}.get(data_file.suffix.lower(), there)
     if most < size:
@@ -316,7 +318,8 @@ def _one_frame(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
 
 
 def _real_numbers(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
-    dtype = image.get_data_dtype()
+    header: Any = image.header
+    dtype = header.get_data_dtype()
     if dtype.kind not in "iufb":
         kind = "complex numbers" if dtype.kind == "c" else "colors or other records"
         raise ValueError(f"{path} must hold real numbers, got {kind} ({dtype}).")
