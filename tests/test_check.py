@@ -22,7 +22,7 @@ CONFIG = str(bundles_folder() / "acdc" / "configs" / "train.json")
 
 @pytest.fixture
 def data(tmp_path) -> Path:
-    return write_acdc_phantom(tmp_path / "acdc", patients=4, size=(24, 32))
+    return write_acdc_phantom(tmp_path / "acdc", patients=4, size=(24, 32), spacing=(5.5, 6.0))
 
 
 def checked(capsys, **settings: object) -> tuple[int, str, str]:
