@@ -9,7 +9,7 @@ from typing import Any
 from monai.bundle import ConfigParser
 
 from monai_spct.bundles import flag, in_words, refuse_unknown_overrides
-from monai_spct.data.preflight import preflight
+from monai_spct.data.preflight import check_split
 
 __all__ = ["check"]
 
@@ -51,7 +51,7 @@ def check(*more: object, config_file: Any = None, voxels: Any = True, **settings
         # files that a list names are missing, or the lists contradict each other: there are no cases to look at yet
         sys.stdout.write(f"error: {in_words(error)}\n1 error: no files were looked at\n")
         sys.exit(1)
-    found = preflight(split, num_classes=classes, in_channels=channels, voxels=read_voxels, progress=True)
+    found = check_split(split, num_classes=classes, in_channels=channels, voxels=read_voxels, progress=True)
     lines = [found.summary, "", *map(str, found.findings)]
     sys.stdout.write(
         "\n".join([*lines, _count(Counter(finding.level for finding in found.findings), read_voxels)]) + "\n"

@@ -19,7 +19,7 @@ from monai_spct.data import metaimage, nifti
 from monai_spct.data.splits import Case, Split
 from monai_spct.data.volume_reader import VolumeReader
 
-__all__ = ["Finding", "Preflight", "preflight", "refuse_bad_headers"]
+__all__ = ["Finding", "Preflight", "check_split", "refuse_bad_headers"]
 
 _FAR = 10  # times the median of a spacing: centimeters for millimeters, or a field in the wrong place
 _Level = Literal["error", "warning", "note"]
@@ -89,7 +89,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What :func:`~monai_spct.data.preflight.preflight` found.
+    """What :func:`~monai_spct.data.check_split` found.
 
     Args:
         findings: errors first, then warnings, then notes.
@@ -105,7 +105,7 @@ class Preflight:
         return [finding for finding in self.findings if finding.level == "error"]
 
 
-def preflight(
+def check_split(
     split: Split,
     *,
     num_classes: int | None = None,
@@ -133,10 +133,10 @@ def preflight(
 
     Example:
         >>> import tempfile
-        >>> from monai_spct.data import acdc_cases, preflight, split_cases, write_acdc_phantom
+        >>> from monai_spct.data import acdc_cases, check_split, split_cases, write_acdc_phantom
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cases = acdc_cases(write_acdc_phantom(f"{folder}/acdc", patients=1))
-        ...     found = preflight(split_cases(cases, labeled_ratio=1.0, num_test=0), num_classes=3)
+        ...     found = check_split(split_cases(cases, labeled_ratio=1.0, num_test=0), num_classes=3)
         >>> found.errors[0].message
         'the label of patient001_frame01 must hold whole numbers from 0 to 2 (`num_classes` is 3), got [3].'
     """

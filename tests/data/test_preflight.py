@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from monai_spct.data import Split, acdc_cases, preflight, refuse_bad_headers, split_cases
+from monai_spct.data import Split, acdc_cases, check_split, refuse_bad_headers, split_cases
 from monai_spct.data.phantom_parts import save_metaimage
 
 SHAPE, SPACING = (8, 6, 4), (1.5, 1.5, 5.0)
@@ -47,7 +47,7 @@ def split(tmp_path) -> Split:
 
 
 def look(split: Split, **more: object):
-    return preflight(split, **{"num_classes": 3, "in_channels": 1, **more})
+    return check_split(split, **{"num_classes": 3, "in_channels": 1, **more})
 
 
 def test_sound_cases_give_nothing_but_a_table(split):
