@@ -23,9 +23,11 @@ from torch import distributed as dist
 __all__ = [
     "bundle_root",
     "bundles_folder",
+    "cause_of",
     "copy",
     "did_you_mean",
     "flag",
+    "in_words",
     "join_processes",
     "put_the_cause_last",
     "refuse_idle_settings",
@@ -280,6 +282,38 @@ def join_processes(device: torch.device | str) -> None:
         logging.disable(logging.INFO)
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """The first error behind one that MONAI's parser or transforms did not raise themselves.
+
+    Args:
+        error: what was caught.
+
+    Example:
+        >>> from monai_spct.bundles import cause_of
+        >>> cause_of(ValueError("`alpha` must be positive, got -1."))
+        ValueError('`alpha` must be positive, got -1.')
+    """
+    while error.__cause__ is not None and _raised_by_monai(error):
+        error = error.__cause__
+    return error
+
+
+def in_words(error: BaseException) -> str:
+    """What an error that MONAI may have wrapped says.
+
+    Args:
+        error: what was caught.
+
+    Example:
+        >>> from monai_spct.bundles import in_words
+        >>> in_words(KeyError("split"))
+        "KeyError: 'split'"
+    """
+    cause = cause_of(error)
+    # of a KeyError, the message alone is a name without a sentence
+    return str(cause) if isinstance(cause, OSError | ValueError) else f"{type(cause).__name__}: {cause}"
+
+
 def put_the_cause_last() -> None:
     """Let an error that ends this process close with what went wrong.
 
@@ -294,11 +328,8 @@ def put_the_cause_last() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         sys.__excepthook__(kind, error, traceback)
-        cause = error
-        while cause.__cause__ is not None and _raised_by_monai(cause):
-            cause = cause.__cause__
-        if cause is not error:
-            sys.stderr.write(f"\nWhat went wrong: {_in_words(cause)}\n")
+        if cause_of(error) is not error:
+            sys.stderr.write(f"\nWhat went wrong: {in_words(error)}\n")
 
     sys.excepthook = hook
 
@@ -358,11 +389,6 @@ def _evaluation(argv: Sequence[str]) -> list[str]:
     # with double quotes, around which a shell takes single ones
     given = str(kept[0]) if len(kept) == 1 else json.dumps([str(path) for path in kept])
     return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *options]
-
-
-def _in_words(error: BaseException) -> str:
-    # of a KeyError, the message alone is a name without a sentence
-    return str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
 
 
 def _raised_by_monai(error: BaseException) -> bool:

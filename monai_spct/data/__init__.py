@@ -8,6 +8,7 @@ from monai_spct.data.images import image_cases
 from monai_spct.data.nifti import HeaderSpacingReader, save_like
 from monai_spct.data.paired_loader import PairedLoader, SeededBatches
 from monai_spct.data.phantom import write_acdc_phantom
+from monai_spct.data.preflight import check_split, refuse_bad_headers
 from monai_spct.data.promise12 import promise12_cases
 from monai_spct.data.prostate_phantom import write_promise12_phantom
 from monai_spct.data.slices import SliceDataset
@@ -23,12 +24,14 @@ __all__ = [
     "Split",
     "VolumeReader",
     "acdc_cases",
+    "check_split",
     "decathlon_cases",
     "folder_cases",
     "image_cases",
     "promise12_cases",
     "read_datalist",
     "read_or_split",
+    "refuse_bad_headers",
     "save_like",
     "split_cases",
     "write_acdc_phantom",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from monai_spct import rules
 from monai_spct.cases import case_names
 from monai_spct.data.splits import Case, Split, split_cases
 from monai_spct.files import replacing
@@ -17,7 +18,6 @@ __all__ = ["read_datalist", "read_or_split", "write_datalist"]
 
 _LISTS = ("labeled", "unlabeled", "validation", "test")
 _ENTRIES = ("image", "label", "patient", "case")
-_SIDE = {"labeled": "training", "unlabeled": "training", "validation": "validation", "test": "test"}
 
 
 def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
@@ -69,7 +69,14 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
     _refuse(path, [problem for name in content for problem in _malformed(name, content[name], with_labels)])
     cases = [(name, _case(entry, path.parent, name, with_labels)) for name in _LISTS for entry in content.get(name, [])]
     _name(cases)
-    _refuse(path, [*(_twice(cases) or _bad_names(cases)), *_on_two_sides(cases), *_channels(cases)])
+    _refuse(
+        path,
+        [
+            *(_twice(cases) or _bad_names(cases)),
+            *rules.one_side((case["patient"], name) for name, case in cases),
+            *_channels(cases),
+        ],
+    )
     missing = [
         f"{file} (`{key}` in `{name}`)"
         for name, case in cases
@@ -235,17 +242,6 @@ def _twice(cases: Sequence[tuple[str, Case]]) -> list[str]:
         f"{file} is there {len(names)} times, in {' and '.join(f'`{name}`' for name in names)}."
         for file, names in places.items()
         if len(names) > 1
-    ]
-
-
-def _on_two_sides(cases: Sequence[tuple[str, Case]]) -> list[str]:
-    lists: dict[str, dict[str, None]] = {}
-    for name, case in cases:
-        lists.setdefault(case["patient"], {})[name] = None
-    return [
-        f"patient {patient} must be on one side, got {' and '.join(f'`{name}`' for name in names)}."
-        for patient, names in lists.items()
-        if len({_SIDE[name] for name in names}) > 1
     ]
 
 

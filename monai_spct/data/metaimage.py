@@ -30,13 +30,15 @@ class MetaImageHeader:
         affine: ``(4, 4)``, voxel indices to millimeters, with axes to the right, to the front and up as in NIfTI. The
             file itself has the first two the other way around.
         data_file: the file with the voxels; none where they are spread over several.
-        size: bytes that it holds at least; not known of compressed voxels whose header does not tell.
+        size: bytes that it holds at least; of compressed voxels that is a lower bound.
+        spacing: voxel sizes as they stand there, in mm.
     """
 
     shape: tuple[int, ...]
     affine: NDArray[np.float64]
     data_file: Path | None
     size: int | None
+    spacing: tuple[float, ...]
 
 
 def is_metaimage(path: str | PathLike[str]) -> bool:
@@ -135,6 +137,8 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"DimSize is {fields['DimSize']}")
     spacing = _numbers(fields, ("ElementSpacing", "ElementSize"), (1, 1, 1))
+    if not spacing.all():
+        raise ValueError(f"ElementSpacing is {' '.join(f'{size:g}' for size in spacing)}")
     # a row of the file is the direction of an axis
     directions = (
         _numbers(fields, ("TransformMatrix", "Rotation", "Orientation"), (1, 0, 0, 0, 1, 0, 0, 0, 1)).reshape(3, 3).T
@@ -145,15 +149,20 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     affine[:2] *= -1  # left and back, as DICOM has it, to right and front
     if fields["ElementType"] not in _BYTES:
         raise ValueError(f"ElementType is {fields['ElementType']}")
-    voxel = _BYTES[fields["ElementType"]] * int(fields.get("ElementNumberOfChannels", 1))
+    if (values := int(fields.get("ElementNumberOfChannels", 1))) != 1:
+        raise ValueError(f"it has {values} values for each voxel; give channels as files of their own")
+    voxel = _BYTES[fields["ElementType"]]
     compressed = fields.get("CompressedData", "False").lower() == "true"
-    stored = int(fields.get("CompressedDataSize", 0)) if compressed else prod(shape) * voxel
+    stored = prod(shape) * voxel
+    if compressed:  # deflate makes nothing smaller than a 1032nd
+        stored = max(int(fields.get("CompressedDataSize", 0)), stored // 1032)
     skipped = max(0, int(fields.get("HeaderSize", 0)))
     name = fields["ElementDataFile"]
     data_file, before = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)
     if name.upper().startswith("LIST") or "%" in name:
-        return MetaImageHeader(shape, affine, None, None)
-    return MetaImageHeader(shape, affine, data_file, before + stored if stored else None)
+        return MetaImageHeader(shape, affine, None, None, tuple(spacing.tolist()))
+    size = before + stored if stored else None
+    return MetaImageHeader(shape, affine, data_file, size, tuple(spacing.tolist()))
 
 
 def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[float, ...]) -> NDArray[np.float64]:

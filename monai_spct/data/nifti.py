@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,46 @@ from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from monai_spct.data.metaimage import is_metaimage, read_header
+from monai_spct.data.metaimage import is_metaimage
+from monai_spct.data.metaimage import read_header as read_metaimage_header
 from monai_spct.files import replacing
 
-__all__ = ["HeaderSpacingReader", "save_like", "true_affine"]
+__all__ = ["HeaderSpacingReader", "NiftiHeader", "read_header", "save_like", "true_affine"]
 
 # rounding of float32 headers stays far below this; a header that lies is off by much more
 _TOLERANCE = 1e-3
 
 _DAMAGE = (OSError, EOFError, ValueError, zlib.error, ImageFileError, HeaderDataError)
+
+
+# deflate makes nothing smaller than this
+_DEFLATE = 1032
+
+
+@dataclass(frozen=True)
+class NiftiHeader:
+    """What a header says.
+
+    Args:
+        shape: voxels along each axis.
+        affine: :func:`~monai_spct.data.nifti.true_affine`.
+        data_file: the file with the voxels.
+        pixdim: voxel sizes as they stand there, in mm.
+        affine_spacing: voxel sizes of the affine as it stands there, in mm.
+    """
+
+    shape: tuple[int, ...]
+    affine: NDArray[np.float64]
+    data_file: Path
+    pixdim: tuple[float, ...]
+    affine_spacing: tuple[float, ...]
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the affine has other voxel sizes than ``pixdim``, where that can be a size."""
+        sizes = np.abs(self.pixdim)
+        known = np.isfinite(sizes) & (sizes > 0)
+        return not np.allclose(np.array(self.affine_spacing)[known], sizes[known], rtol=_TOLERANCE, atol=0)
 
 
 class HeaderSpacingReader(NibabelReader):
@@ -91,13 +124,15 @@ class HeaderSpacingReader(NibabelReader):
             The voxels and the metadata that MONAI expects.
 
         Raises:
-            ValueError: If a file is not a readable NIfTI or holds more than one frame; names file and reason.
+            ValueError: If a file is not a readable NIfTI, or holds more than one frame or values that are no real
+                numbers; names file and reason.
             FileNotFoundError: If there is no such file.
         """
         for image, name in zip(ensure_tuple(img), self.filenames, strict=True):
             if isinstance(image, Exception):
                 raise image
             _one_frame(image, name)
+            _real_numbers(image, name)
         voxels, meta = super().get_data(img)
         return voxels, meta
 
@@ -106,6 +141,49 @@ class HeaderSpacingReader(NibabelReader):
             return super()._get_array_data(img, filename)  # type: ignore[no-untyped-call]
         except _DAMAGE as error:
             raise ValueError(f"{filename} is truncated or damaged: {_reason(error)}.") from error
+
+
+def read_header(path: str | PathLike[str]) -> NiftiHeader:
+    """Read the header of a volume; its voxels are not looked at, but there must be room for them in the file.
+
+    Args:
+        path: a ``.nii`` or ``.nii.gz`` file, or one of a pair.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not the header of a volume of real numbers, or the file is too short; names the file and
+            the reason.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_spct.data.nifti import read_header
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     nib.save(nib.Nifti1Image(np.zeros((4, 4, 3), np.int16), np.diag([-2, -2, 5, 1])), f"{folder}/case.nii")
+        ...     header = read_header(f"{folder}/case.nii")
+        >>> header.shape, header.pixdim, header.disagrees
+        ((4, 4, 3), (2.0, 2.0, 5.0), False)
+    """
+    image = _load(path)
+    _one_frame(image, path)
+    if len(image.shape) < 3:
+        raise ValueError(f"{path} must be a volume with three axes, got the shape {image.shape}.")
+    if min(image.shape) < 1:
+        raise ValueError(f"{path} must have voxels, got the shape {image.shape}.")
+    _real_numbers(image, path)
+    data: Any = image.dataobj
+    data_file = Path(str(image.file_map["image"].filename))
+    size = int(data.offset) + math.prod(image.shape) * data.dtype.itemsize
+    there = data_file.stat().st_size
+    most = {".gz": there * _DEFLATE, ".bz2": size, ".zst": size}.get(data_file.suffix.lower(), there)
+    if most < size:
+        raise ValueError(f"{data_file} is truncated: it has {there} bytes, and its header tells of {size} of voxels.")
+    return NiftiHeader(
+        shape=image.shape[:3],
+        affine=true_affine(image),
+        data_file=data_file,
+        pixdim=tuple(np.array(_unmended(image)["pixdim"][1:4], dtype=np.float64).tolist()),
+        affine_spacing=tuple(np.linalg.norm(np.asarray(image.affine)[:3, :3], axis=0).tolist()),
+    )
 
 
 def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
@@ -222,7 +300,7 @@ def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:
 
 
 def _grid_of_metaimage(path: Path) -> Any:
-    header = read_header(path)
+    header = read_metaimage_header(path)
     version: Any = nib.Nifti1Image
     grid = version(np.broadcast_to(np.uint8(0), header.shape), header.affine)  # takes no memory
     for place in (grid.set_sform, grid.set_qform):
@@ -239,18 +317,34 @@ def _one_frame(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
         )
 
 
+def _real_numbers(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
+    header: Any = image.header
+    dtype = header.get_data_dtype()
+    if dtype.kind not in "iufb":
+        kind = "complex numbers" if dtype.kind == "c" else "colors or other records"
+        raise ValueError(f"{path} must hold real numbers, got {kind} ({dtype}).")
+
+
 def _reason(error: Exception) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
 def _stored_pixdim(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     header: Any = image.header
-    origin = image.file_map.get("header", image.file_map["image"])  # one file, or a pair
-    if np.any(header["pixdim"][1:4] == 1) and origin.filename is not None:
+    if np.any(header["pixdim"][1:4] == 1):
         # when nibabel loads a header it replaces voxel sizes of 0 by 1: look whether this 1 is one of those
-        with origin.get_prepare_fileobj("rb") as file:
-            header = type(header).from_fileobj(file, check=False)
+        header = _unmended(image)
     return np.abs(np.array(header["pixdim"][1:4], dtype=np.float64))
+
+
+def _unmended(image: nib.Nifti1Pair) -> Any:
+    """The header as it stands in the file, if there is one."""
+    header: Any = image.header
+    origin = image.file_map.get("header", image.file_map["image"])  # one file, or a pair
+    if origin.filename is None:
+        return header
+    with origin.get_prepare_fileobj("rb") as file:
+        return type(header).from_fileobj(file, check=False)
 
 
 def _has_directions(affine: NDArray[np.float64]) -> bool:

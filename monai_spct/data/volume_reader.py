@@ -13,6 +13,7 @@ from monai.utils.misc import ensure_tuple
 from monai.utils.module import OptionalImportError
 from numpy.typing import NDArray
 
+from monai_spct import rules
 from monai_spct.data.metaimage import is_metaimage, problem_of
 from monai_spct.data.nifti import HeaderSpacingReader
 
@@ -75,18 +76,10 @@ class VolumeReader(ImageReader):
             if voxels.ndim != 3:
                 raise ValueError(f"{name} must be a volume with three axes, got the shape {voxels.shape}.")
             channels.append((name, voxels, meta))
-        first, voxels, meta = channels[0]
-        for name, others, its in channels[1:]:
-            if others.shape != voxels.shape:
-                raise ValueError(
-                    f"channels of one image must have the same shape, got {voxels.shape} in {first} and {others.shape} "
-                    f"in {name}."
-                )
-            if not np.allclose(its[MetaKeys.AFFINE], meta[MetaKeys.AFFINE], atol=1e-3):
-                raise ValueError(
-                    "channels of one image must have the same affine, got "
-                    f"{_rows(meta[MetaKeys.AFFINE])} in {first} and {_rows(its[MetaKeys.AFFINE])} in {name}."
-                )
+        problem = rules.channel_grids([(name, others.shape, its[MetaKeys.AFFINE]) for name, others, its in channels])
+        if problem:
+            raise ValueError(problem)
+        _, voxels, meta = channels[0]
         if len(channels) > 1:
             meta[MetaKeys.ORIGINAL_CHANNEL_DIM] = 0
             voxels = np.stack([others for _, others, _ in channels])
@@ -107,8 +100,3 @@ def _opened(name: _Name, **kwargs: Any) -> tuple[ImageReader | None, Any]:
         return None, ImportError(f'{name} is read by ITK, which is not installed: pip install "monai-spct[itk]"')
     except RuntimeError as error:
         return None, ValueError(f"{name} is damaged: {error}")
-
-
-def _rows(affine: Any) -> list[list[float]]:
-    rows: list[list[float]] = np.round(np.asarray(affine, dtype=float)[:3], 3).tolist()
-    return rows

@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from monai.transforms import MapTransform
 from torch import Tensor
 
+from monai_spct import rules
 from monai_spct.functional.checks import at_least
 
 __all__ = ["CheckCased"]
@@ -57,37 +57,20 @@ class CheckCased(MapTransform):
         """The case, checked."""
         case = dict(data)
         name = _name_of(case, self.image_key)
-        channels = len(case[self.image_key])
-        if self.in_channels not in (None, channels):
-            raise ValueError(
-                f"the image of {name} must have `in_channels` = {self.in_channels} channels, got {channels}."
-            )
+        _refuse(rules.channel_count(name, len(case[self.image_key]), self.in_channels))
         case[self.image_key] = _finite(case[self.image_key], name)
         if self.label_key in case:
             case[self.label_key] = self._checked_label(case[self.label_key], case[self.image_key], name)
         return case
 
     def _checked_label(self, label: Any, image: Any, name: str) -> Any:
-        if label.shape[1:] != image.shape[1:]:
-            raise ValueError(
-                f"image and label of {name} must have the same shape, got {tuple(image.shape[1:])} and "
-                f"{tuple(label.shape[1:])}."
-            )
+        _refuse(rules.shapes(name, tuple(image.shape[1:]), tuple(label.shape[1:])))
         # slice by slice, since what a sort of all voxels needs in passing is six times the label
         values = torch.unique(torch.cat([torch.unique(part) for part in _plain(label).unbind(-1)]))
-        wrong = [v for v in values.tolist() if not (float(v).is_integer() and 0 <= v < self.num_classes)]
-        if wrong:
-            raise ValueError(
-                f"the label of {name} must hold whole numbers from 0 to {self.num_classes - 1} (`num_classes` is "
-                f"{self.num_classes}), got {wrong[:5]}."
-            )
+        _refuse(rules.label_values(name, values.tolist(), self.num_classes))
         located = hasattr(image, "affine") and hasattr(label, "affine")
-        if located and not np.allclose(image.affine, label.affine, atol=1e-3):
-            warnings.warn(
-                f"image and label of {name} have the same shape but different affines; "
-                "the image's geometry serves both.",
-                stacklevel=2,
-            )
+        if located and (problem := rules.affines(name, image.affine, label.affine)):
+            warnings.warn(problem, stacklevel=2)
             label = label.clone()
             label.affine = image.affine.clone()
         return label
@@ -99,16 +82,18 @@ def _finite(image: Tensor, name: str) -> Tensor:
     low, high = torch.aminmax(_plain(image))
     if not (torch.isfinite(low) and torch.isfinite(high)):  # as both are, or are not, when a voxel is not
         finite = torch.isfinite(image)
-        count = int((~finite).sum())
         smallest = float(image[finite].min()) if finite.any() else 0.0
-        warnings.warn(
-            f"the image of {name} has {count} voxels that are not finite; they become {smallest:g}.", stacklevel=3
-        )
+        warnings.warn(str(rules.not_finite(name, int((~finite).sum()), smallest)), stacklevel=3)
         image = torch.where(finite, image, smallest)
         low, high = torch.aminmax(_plain(image))
-    if low == high:
-        warnings.warn(f"the image of {name} is constant: there is nothing to learn from it.", stacklevel=3)
+    if problem := rules.constant(name, float(low), float(high)):
+        warnings.warn(problem, stacklevel=3)
     return image
+
+
+def _refuse(problem: str | None) -> None:
+    if problem:
+        raise ValueError(problem)
 
 
 def _plain(value: Any) -> Tensor:

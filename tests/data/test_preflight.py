@@ -1,0 +1,328 @@
+"""Each fault that a file or a list may have is found, named, and found together with all others."""
+
+import gzip
+import os
+import re
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from monai_spct.data import Split, acdc_cases, check_split, refuse_bad_headers, split_cases
+from monai_spct.data.phantom_parts import save_metaimage
+
+SHAPE, SPACING = (8, 6, 4), (1.5, 1.5, 5.0)
+AFFINE = np.diag([-1.5, -1.5, 5.0, 1.0])
+
+
+def write(path: Path, voxels: np.ndarray, affine: np.ndarray = AFFINE) -> str:
+    nib.save(nib.Nifti1Image(voxels, affine), path)
+    return str(path)
+
+
+def image_of(number: int) -> np.ndarray:
+    return np.random.default_rng(number).integers(0, 1000, SHAPE).astype(np.int16)
+
+
+def label_of() -> np.ndarray:
+    label = np.zeros(SHAPE, np.uint8)
+    label[2:5, 2:4, 1:] = 1
+    label[3, 2:4, 2] = 2
+    return label
+
+
+@pytest.fixture
+def split(tmp_path) -> Split:
+    """Two labeled cases and one of each other kind; plain, so that a test can spoil bytes."""
+    cases = []
+    for number, name in enumerate("abcde"):
+        image = write(tmp_path / f"{name}.nii", image_of(number))
+        label = write(tmp_path / f"{name}_gt.nii", label_of())
+        cases.append({"patient": name, "case": name, "image": image, "label": label})
+    cases[2].pop("label")
+    return Split(cases[:2], cases[2:3], cases[3:4], cases[4:])
+
+
+def look(split: Split, **more: object):
+    return check_split(split, **{"num_classes": 3, "in_channels": 1, **more})
+
+
+def test_sound_cases_give_nothing_but_a_table(split):
+    found = look(split)
+    assert found.findings == []
+    assert found.summary.splitlines()[1].split() == [
+        *("labeled", "2", "2", "8", "8", "x", "6", "x", "4", "1.5", "x", "1.5", "x", "5")
+    ]
+    assert look(split, voxels=False).findings == []
+
+
+# One fault each, in the first case
+
+
+def other_affine(case):
+    write(case["label"], label_of(), np.eye(4) * 1.5)
+
+
+def no_file(case):
+    Path(case["image"]).unlink()
+
+
+def no_nifti(case):
+    Path(case["image"]).write_text("a scan")
+
+
+def too_short(case):
+    os.truncate(case["image"], 500)
+
+
+def frames(case):
+    write(case["image"], np.stack([image_of(0)] * 3, -1))
+
+
+def flat(case):
+    write(case["image"], image_of(0)[..., 0])
+
+
+def other_shape(case):
+    write(case["label"], label_of()[:-1])
+
+
+def complex_numbers(case):
+    write(case["image"], image_of(0).astype(np.complex64))
+
+
+def colors(case):
+    write(case["image"], np.zeros(SHAPE, [("R", "u1"), ("G", "u1"), ("B", "u1")]))
+
+
+def zero_spacing(case):
+    with Path(case["image"]).open("r+b") as file:
+        file.seek(76 + 4 * 3)  # pixdim[3]
+        file.write(np.float32(0).tobytes())
+
+
+def centimeters(case):
+    for key, voxels in (("image", image_of(0)), ("label", label_of())):
+        write(case[key], voxels, np.diag([-0.15, -0.15, 0.45, 1]))
+
+
+def other_pixdim(case):
+    image = nib.Nifti1Image(image_of(0), AFFINE)
+    image.header["pixdim"][3] = 8
+    nib.save(image, case["image"])
+    label = nib.Nifti1Image(label_of(), AFFINE)
+    label.header["pixdim"][3] = 8
+    nib.save(label, case["label"])
+
+
+def channels(case):
+    case["image"] = [case["image"], write(Path(case["image"]).with_name("a2.nii"), image_of(9))]
+
+
+def lost_label(case):
+    del case["label"]
+
+
+def lost_image(case):
+    del case["image"]
+
+
+OF_HEADERS = [
+    (no_file, r"error: .*a\.nii does not exist"),
+    (no_nifti, r"error: .*a\.nii is not a readable NIfTI file"),
+    (too_short, r"error: .*a\.nii is truncated: it has 500 bytes, and its header tells of 736 of voxels"),
+    (frames, r"error: .*a\.nii is 4-D \(3 frames\)"),
+    (flat, r"error: .*a\.nii must be a volume with three axes, got the shape \(8, 6\)"),
+    (other_shape, r"error: image and label of a must have the same shape, got \(8, 6, 4\) and \(7, 6, 4\).*a_gt\.nii"),
+    (other_affine, r"warning: image and label of a have the same shape but different affines.*a_gt\.nii"),
+    (complex_numbers, r"error: .*a\.nii must hold real numbers, got complex numbers"),
+    (colors, r"error: .*a\.nii must hold real numbers, got colors"),
+    (
+        zero_spacing,
+        r"warning: the voxel sizes of .*a\.nii must be above 0, got 1\.5 x 1\.5 x 0 mm; it is read with .* 5",
+    ),
+    (centimeters, r"warning: the spacing of a, 0\.15 x 0\.15 x 0\.45 mm, is more than 10 times off the median"),
+    (other_pixdim, r"note: 2 files have other voxel sizes .*a\.nii: 1\.5 x 1\.5 x 8 mm and 1\.5 x 1\.5 x 5 mm"),
+    (channels, r"error: the image of a must have `in_channels` = 1 channels, got 2"),
+    (lost_label, r"error: a of `labeled` must have a `label`.*a\.nii"),
+    (lost_image, r"error: a of `labeled` must have an `image`"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), OF_HEADERS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize("voxels", [True, False])
+def test_a_fault_of_a_header_is_found(split, spoil, message, voxels):
+    spoil(split.labeled[0])
+    [said] = map(str, look(split, voxels=voxels).findings)
+    assert re.match(message, said), said
+
+
+def test_channels_on_different_grids_are_found(split):
+    case = split.unlabeled[0]
+    case["image"] = [case["image"], write(Path(case["image"]).with_name("c2.nii"), image_of(9), np.eye(4))]
+    split = Split([], [case], [], [])
+    [said] = map(str, look(split, in_channels=2).findings)
+    assert re.match(r"error: channels of one image must have the same affine, got .*c\.nii and .*c2\.nii", said)
+
+
+def value_outside(case):
+    label = label_of()
+    label[0, 0, 0] = 7
+    write(case["label"], label)
+
+
+def fractions(case):
+    write(case["label"], label_of().astype(np.float32) / 2)
+
+
+def not_finite(case):
+    image = image_of(0).astype(np.float32)
+    image[0, 0, :2] = np.nan, np.inf
+    write(case["image"], image)
+
+
+def constant(case):
+    write(case["image"], np.full(SHAPE, 3, np.int16))
+
+
+def cut_gzip(case):
+    """So large that the header is whole."""
+    image = np.random.default_rng(0).integers(0, 1000, (60, 60, 20)).astype(np.int16)
+    label = np.zeros(image.shape, np.uint8)
+    label[:8, :6, :4] = label_of()
+    write(case["label"], label)
+    case["image"] = write(Path(case["image"]).with_name("a.nii.gz"), image)
+    os.truncate(case["image"], Path(case["image"]).stat().st_size * 3 // 4)
+
+
+OF_VOXELS = [
+    (value_outside, r"error: the label of a must hold whole numbers from 0 to 2 .*got \[7(\.0)?\].*a_gt\.nii"),
+    (fractions, r"error: the label of a must hold whole numbers from 0 to 2 .*got \[0\.5\]"),
+    (not_finite, r"warning: the image of a has 2 voxels that are not finite; .*a\.nii"),
+    (constant, r"warning: the image of a is constant.*a\.nii"),
+    (cut_gzip, r"error: .*a\.nii\.gz is truncated or damaged"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), OF_VOXELS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_fault_of_voxels_is_found_when_they_are_read(split, spoil, message):
+    spoil(split.labeled[0])
+    [said] = map(str, look(split).findings)
+    assert re.match(message, said), said
+    assert look(split, voxels=False).findings == []
+
+
+def test_a_class_that_no_labeled_case_has_is_named(split):
+    [said] = map(str, look(split, num_classes=5).findings)
+    assert said.startswith("warning: no labeled case has classes 3, 4 (`num_classes` is 5)")
+
+
+# Lists
+
+
+def test_a_patient_on_two_sides_is_named(split):
+    split.test[0]["patient"] = "a"
+    [said] = map(str, look(split).findings)
+    assert said == "error: patient a must be on one side, got `labeled` and `test`."
+
+
+@pytest.mark.parametrize(("other", "level"), [("labeled", "warning"), ("unlabeled", "warning"), ("test", "error")])
+@pytest.mark.parametrize("voxels", [True, False])
+def test_a_scan_under_two_names_is_found(split, other, level, voxels):
+    path = getattr(split, other)[-1]["image"]
+    write(path, image_of(0))
+    [said] = map(str, look(split, voxels=voxels).findings)
+    assert re.match(rf"{level}: .*got the same content in .*a\.nii \(`labeled`\) and {path} \(`{other}`\)", said), said
+
+
+def test_a_scan_that_was_stored_anew_is_found_by_its_voxels(split):
+    split.test[0]["image"] = write(Path(split.test[0]["image"]).with_name("new.nii.gz"), image_of(0).astype(np.float32))
+    assert [finding.level for finding in look(split).findings] == ["error"]
+
+
+def test_everything_is_said_at_once_and_errors_first(split):
+    constant(split.labeled[0])
+    no_file(split.labeled[1])
+    frames(split.unlabeled[0])
+    value_outside(split.test[0])
+    found = look(split)
+    assert [finding.level for finding in found.findings] == ["error", "error", "error", "warning"]
+    assert len(found.errors) == 3
+
+
+def test_a_training_is_told_all_bad_headers_before_it_loads_anything(split):
+    cases = [*split.labeled, *split.unlabeled]
+    refuse_bad_headers(cases, in_channels=1)
+    no_file(split.labeled[0])
+    frames(split.unlabeled[0])
+    with pytest.raises(ValueError, match=r"(?s)cannot be loaded:\n.*a\.nii does not exist.\n.*c\.nii is 4-D"):
+        refuse_bad_headers(cases, in_channels=1)
+
+
+# Bytes that nobody meant
+
+
+def spoiled(content: bytes, flips: list[tuple[int, int]], keep: float) -> bytes:
+    changed = bytearray(content)
+    for place, value in flips:
+        changed[place % len(changed)] ^= value
+    return bytes(changed[: int(keep * len(changed))])
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 360), st.integers(1, 255)), max_size=4)
+KEEP = st.one_of(st.just(1.0), st.floats(0, 1))
+FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FUZZ
+@given(flips=FLIPS, keep=KEEP, packed=st.booleans())
+def test_no_bytes_of_a_nifti_file_stop_the_check(tmp_path, flips, keep, packed):
+    content = spoiled(nib.Nifti1Image(image_of(0), AFFINE).to_bytes(), flips, keep)
+    path = tmp_path / ("odd.nii.gz" if packed else "odd.nii")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    look(Split([], [{"patient": "p", "image": str(path)}], [], []))
+
+
+@FUZZ
+@given(flips=FLIPS, keep=KEEP)
+def test_no_bytes_of_a_metaimage_header_stop_the_check(tmp_path, flips, keep):
+    path = tmp_path / "odd.mhd"
+    save_metaimage(path, image_of(0), SPACING)
+    path.write_bytes(spoiled(path.read_bytes(), flips, keep))
+    look(Split([], [{"patient": "p", "image": str(path)}], [], []), voxels=False)
+
+
+@pytest.mark.parametrize("voxels", [True, False])
+def test_metaimage_is_looked_at_like_nifti(tmp_path, voxels):
+    pytest.importorskip("itk")
+    for number, name in enumerate("ab"):
+        save_metaimage(tmp_path / f"{name}.mhd", image_of(number), SPACING)
+    cases = [{"patient": name, "case": name, "image": str(tmp_path / f"{name}.mhd")} for name in "ab"]
+    assert look(Split([], cases, [], []), voxels=voxels).findings == []
+    (tmp_path / "b.raw").write_bytes((tmp_path / "a.raw").read_bytes())
+    text = (tmp_path / "a.mhd").read_text()
+    (tmp_path / "a.mhd").write_text(text.replace("1.5 1.5 5.0", "1.5 1.5 -5.0"))
+    said = sorted(map(str, look(Split([], cases, [], []), voxels=voxels).findings))
+    assert re.match(r"warning: an image should be there once, got the same content in .*a\.mhd .*b\.mhd", said[0])
+    assert re.match(r"warning: the voxel sizes of .*a\.mhd must be above 0, got 1\.5 x 1\.5 x -5 mm", said[1])
+    (tmp_path / "a.mhd").write_text(text.replace("1.5 1.5 5.0", "1.5 1.5 0"))
+    (tmp_path / "b.raw").write_bytes(b"short")
+    said = [str(finding) for finding in look(Split([], cases, [], []), voxels=voxels).findings]
+    assert re.search(r"a\.mhd is not a readable MetaImage header: ElementSpacing is 1\.5 1\.5 0", said[0])
+    assert re.search(r"b\.raw is truncated: it has 5 bytes", said[1])
+
+
+# Real scans
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif("SPCT_DATA_DIR" not in os.environ, reason="SPCT_DATA_DIR does not name the data")
+def test_nothing_is_wrong_with_six_patients_of_acdc():
+    cases = acdc_cases(Path(os.environ["SPCT_DATA_DIR"]) / "acdc")
+    cases = [case for case in cases if case["patient"] <= "patient006"]
+    split = split_cases(cases, labeled_ratio=1.0)
+    found = look(split, num_classes=4)
+    assert found.errors == []

@@ -1,0 +1,102 @@
+"""The check from the command line: what it prints, and its exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+import monai_spct
+from monai_spct.bundles import bundles_folder
+from monai_spct.check import check
+from monai_spct.data import write_acdc_phantom
+
+pytestmark = pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning")
+
+CONFIG = str(bundles_folder() / "acdc" / "configs" / "train.json")
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    return write_acdc_phantom(tmp_path / "acdc", patients=4, size=(24, 32), spacing=(5.5, 6.0))
+
+
+def checked(capsys, **settings: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        check(**{"config_file": CONFIG, **settings})
+    said = capsys.readouterr()
+    return int(str(end.value.code)), said.out, said.err
+
+
+def rewritten(path: Path, voxels: np.ndarray) -> None:
+    image = nib.load(path)
+    nib.save(nib.Nifti1Image(voxels, image.affine, image.header), path)
+
+
+def test_sound_data_end_with_status_0(capsys, data):
+    status, out, _ = checked(capsys, dataset_dir=str(data))
+    assert status == 0, out
+    assert out.startswith("            patients  cases  slices  shape")
+    assert out.endswith("nothing found: headers and voxels were looked at\n")
+
+
+def test_warnings_alone_end_with_status_0(capsys, data):
+    path = next(data.rglob("*_frame01.nii.gz"))
+    rewritten(path, np.ones(nib.load(path).shape, np.int16))
+    status, out, _ = checked(capsys, dataset_dir=str(data))
+    assert status == 0
+    assert "is constant" in out
+    assert "1 warning: headers and voxels were looked at\n" in out
+
+
+def test_the_command_takes_lists_of_files_and_options_as_a_training_does(tmp_path, data):
+    [label] = (data / "training" / "patient001").glob("*_frame01_gt.nii.gz")
+    rewritten(label, np.full(nib.load(label).shape, 3, np.uint8))
+    (tmp_path / "one.json").write_text(json.dumps({"structures": {"1": "RV"}}))
+    paths = os.pathsep.join(p for p in (str(Path(monai_spct.__file__).parents[1]), os.environ.get("PYTHONPATH")) if p)
+    command = [
+        sys.executable,
+        "-m",
+        "monai_spct.check",
+        "--config_file",
+        f"['{CONFIG}','one.json']",
+        "--voxels",
+        "true",
+    ]
+    done = subprocess.run(
+        [*command, "--dataset_dir", str(data), "--labeled_ratio", "1"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert (
+        "error: the label of patient001_frame01 must hold whole numbers from 0 to 1 (`num_classes` is 2)" in done.stdout
+    )
+    assert str(label) in done.stdout
+    assert "headers:" in done.stderr  # the bar
+
+
+def test_a_datalist_that_cannot_be_used_is_an_error_with_all_its_reasons(capsys, tmp_path):
+    (tmp_path / "my.json").write_text('{"labeled": [{"image": "a.nii", "label": "a_gt.nii"}]}')
+    status, out, _ = checked(capsys, datalist=str(tmp_path / "my.json"))
+    assert status == 1
+    assert "a.nii (`image` in `labeled`)" in out
+    assert "a_gt.nii (`label` in `labeled`)" in out
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"label_ratio": 1}, "unknown override `--label_ratio`: no config file has such a key"),
+        ({"config_file": None}, "give `--config_file`"),
+        ({"voxels": "perhaps"}, "a switch must be true or false, got 'perhaps'"),
+        ({"config_file": CONFIG.replace("train", "metadata")}, "must be that of a training, which has split"),
+    ],
+)
+def test_a_command_that_cannot_be_carried_out_ends_with_status_2(capsys, settings, message):
+    status, out, err = checked(capsys, **settings)
+    assert (status, out) == (2, "")
+    assert message in err
