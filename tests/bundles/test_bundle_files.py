@@ -233,6 +233,8 @@ def test_every_property_that_monai_asks_for_is_there(tmp_path, data, bundle, nam
     torch.save(network.state_dict(), tmp_path / "models" / "model.pt")
     files = [str(bundle / "configs" / f"{file}.json") for file in (name, *overlays)]
     options = {"dataset_dir": str(data[bundle.name]), "output_dir": str(tmp_path)}
+    if name == "train":
+        options["cache_dir"] = str(tmp_path / "cache")
     workflow = ConfigWorkflow(files, workflow_type=kind, logging_file=False, **options)
     workflow.initialize()
     assert workflow.check_properties() == []

@@ -279,7 +279,9 @@ def other_data(tmp_path_factory) -> dict[str, Path]:
 def test_each_method_trains_in_the_other_bundles_too(other_data, tmp_path, bundle, name):
     if bundle == "prostate":
         pytest.importorskip("itk")
-    run = Trained(name, other_data[bundle], tmp_path, bundle=bundle, **BESIDE[bundle]).run()
+    run = Trained(
+        name, other_data[bundle], tmp_path, bundle=bundle, **BESIDE[bundle], cache_dir=str(tmp_path / "cache")
+    ).run()
     assert len(run.outputs) == 2
     for output in run.outputs:
         losses = {"loss", "supervised_loss", *(f"{term}_loss" for term in METHODS[name].terms)}

@@ -262,7 +262,7 @@ def test_half_a_nifti_file_is_named(tmp_path, key):
     path.write_bytes(content[: len(content) // 2])
     settings = {**LITTLE, "dataset_dir": str(data), "output_dir": str(tmp_path / "output"), "num_test": 1}
     with pytest.raises(RuntimeError) as error:
-        run("spleen", "train", **settings)
+        run("spleen", "train", **settings, cache_dir=str(tmp_path / "cache"))
     assert any(text.startswith(f"{path} is truncated or damaged") for text in causes(error.value))
 
 
