@@ -16,7 +16,7 @@ from monai_spct.files import replacing
 
 __all__ = ["read_datalist", "read_or_split", "write_datalist"]
 
-_LISTS = ("labeled", "unlabeled", "validation", "test")
+_LISTS = tuple(rules.SIDE)
 _ENTRIES = ("image", "label", "patient", "case")
 
 
