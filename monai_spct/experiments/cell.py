@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
 
 from monai_spct.experiments.planning import Job, Phase, differences
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import word_of
-from monai_spct.files import replacing
+from monai_spct.files import read_checkpoint, replacing
 
 __all__ = [
     "State",
@@ -134,9 +133,7 @@ def epochs_done(folder: Path) -> int:
     """How many epochs of a training are saved."""
     if not (folder / LAST).is_file():
         return 0
-    # mapped, not read: the optimizer and the networks are most of the file
-    state = torch.load(folder / LAST, map_location="cpu", mmap=True, weights_only=True)
-    return int(state["run"]["epoch"])
+    return int(read_checkpoint(folder / LAST)["run"]["epoch"])
 
 
 def epochs_planned(job: Job) -> int:
