@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from monai_spct.paths import is_there, leaves_folder
 
 __all__ = ["MetaImageHeader", "is_metaimage", "problem_of", "read_header"]
 
@@ -19,6 +22,7 @@ _BYTES = {
     **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
 }
 _LONGEST = 16384  # bytes; a header has some twenty lines
+_CHUNK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -29,15 +33,19 @@ class MetaImageHeader:
         shape: voxels along each axis.
         affine: ``(4, 4)``, voxel indices to millimeters, with axes to the right, to the front and up as in NIfTI. The
             file itself has the first two the other way around.
-        data_file: the file with the voxels; none where they are spread over several.
-        size: bytes that it holds at least; of compressed voxels that is a lower bound.
+        data_file: the file with the voxels.
+        start: the byte where they begin.
+        size: bytes that this file holds at least; of compressed voxels that is a lower bound.
+        unpacked: bytes of the voxels of a file that is compressed.
         spacing: voxel sizes as they stand there, in mm.
     """
 
     shape: tuple[int, ...]
     affine: NDArray[np.float64]
-    data_file: Path | None
+    data_file: Path
+    start: int
     size: int | None
+    unpacked: int | None
     spacing: tuple[float, ...]
 
 
@@ -60,7 +68,8 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not the header of a volume; names the file and the reason.
+        ValueError: if it is not the header of a volume, or its voxels are in several files or out of its folder; names
+            the file and the reason.
 
     Source:
         https://itk.org/Wiki/ITK/MetaIO/Documentation
@@ -77,8 +86,8 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
         ((6, 5, 4), 240, [-0.5, -0.6, 3.0, 1.0])
     """
     path = Path(path)
-    fields, end = _fields(path)
     try:
+        fields, end = _fields(path)
         return _header(path, fields, end)
     except KeyError as error:
         raise ValueError(f"{path} is not a readable MetaImage header: it has no {error.args[0]}.") from error
@@ -86,11 +95,12 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
         raise ValueError(f"{path} is not a readable MetaImage header: {str(error).rstrip('.')}.") from error
 
 
-def problem_of(path: str | PathLike[str]) -> str | None:
+def problem_of(path: str | PathLike[str], *, voxels: bool = False) -> str | None:
     """Why a MetaImage cannot be read, in words that name the file; nothing if header and size of the data are right.
 
     Args:
         path: an ``.mhd`` or ``.mha`` file.
+        voxels: whether compressed voxels are looked at, too. They have a checksum, which ITK does not heed.
 
     Example:
         >>> from monai_spct.data.metaimage import problem_of
@@ -103,14 +113,32 @@ def problem_of(path: str | PathLike[str]) -> str | None:
         return f"{path} does not exist."
     except (OSError, ValueError) as error:
         return str(error)
-    if header.data_file is None:
-        return None
-    if not header.data_file.is_file():
+    if not is_there(header.data_file):
         return f"{path} has its voxels in {header.data_file.name}, which does not exist beside it."
     there = header.data_file.stat().st_size
     if header.size is not None and there < header.size:
         return f"{header.data_file} is truncated: it has {there} bytes, and {Path(path).name} tells of {header.size}."
+    if voxels and header.unpacked is not None:
+        try:
+            _unpack(header, header.unpacked)
+        except (ValueError, zlib.error) as error:
+            return f"{header.data_file} is damaged: {error}."
     return None
+
+
+def _unpack(header: MetaImageHeader, size: int) -> None:
+    """Read compressed voxels to their end, where the checksum is."""
+    stream = zlib.decompressobj(wbits=47)  # of zlib or gzip, as ITK takes both
+    found = 0
+    with header.data_file.open("rb") as file:
+        file.seek(header.start)
+        while not stream.eof and found <= size:
+            packed = stream.unconsumed_tail or file.read(_CHUNK)
+            if not packed:
+                raise ValueError("it ends early")
+            found += len(stream.decompress(packed, _CHUNK))
+    if found != size:
+        raise ValueError(f"it has {found} bytes of voxels, and its header tells of {size}")
 
 
 def _fields(path: Path) -> tuple[dict[str, str], int]:
@@ -120,11 +148,16 @@ def _fields(path: Path) -> tuple[dict[str, str], int]:
     fields, end = {}, 0
     for line in text.splitlines(keepends=True):
         end += len(line)
-        name, separator, value = line.decode("latin-1").partition("=")
+        try:
+            name, separator, value = (part.strip() for part in line.decode("utf-8").partition("="))
+        except UnicodeDecodeError:  # on which ITK's fields break
+            raise ValueError("it is not text in UTF-8") from None
         if not separator:
             break
-        fields[name.strip()] = value.strip()
-        if name.strip() == "ElementDataFile":
+        if name in fields:
+            raise ValueError(f"{name} is there twice")
+        fields[name] = value
+        if name == "ElementDataFile":
             break
     return fields, end
 
@@ -153,16 +186,25 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
         raise ValueError(f"it has {values} values for each voxel; give channels as files of their own")
     voxel = _BYTES[fields["ElementType"]]
     compressed = fields.get("CompressedData", "False").lower() == "true"
-    stored = prod(shape) * voxel
+    unpacked = stored = prod(shape) * voxel
     if compressed:  # deflate makes nothing smaller than a 1032nd
         stored = max(int(fields.get("CompressedDataSize", 0)), stored // 1032)
     skipped = max(0, int(fields.get("HeaderSize", 0)))
     name = fields["ElementDataFile"]
-    data_file, before = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)
     if name.upper().startswith("LIST") or "%" in name:
-        return MetaImageHeader(shape, affine, None, None, tuple(spacing.tolist()))
-    size = before + stored if stored else None
-    return MetaImageHeader(shape, affine, data_file, size, tuple(spacing.tolist()))
+        raise ValueError(f"ElementDataFile is {name}; give volumes whose voxels are in one file")
+    if leaves_folder(name):
+        raise ValueError(f"ElementDataFile is {name}, which is not below the folder of the header")
+    data_file, start = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)
+    return MetaImageHeader(
+        shape=shape,
+        affine=affine,
+        data_file=data_file,
+        start=start,
+        size=start + stored if stored else None,
+        unpacked=unpacked if compressed else None,
+        spacing=tuple(spacing.tolist()),
+    )
 
 
 def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[float, ...]) -> NDArray[np.float64]:
