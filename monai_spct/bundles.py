@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import json
 import logging
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -19,6 +17,8 @@ import ignite.distributed as idist
 import torch
 import yaml
 from torch import distributed as dist
+
+from monai_spct.command_line import config_files, options
 
 __all__ = [
     "bundle_root",
@@ -115,7 +115,7 @@ def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
         >>> bundle_root("acdc", ["--config_file", "['/data/mine/configs/train.json','/data/mine/configs/small.json']"])
         '/data/mine'
     """
-    for path in _config_files(sys.argv if argv is None else argv):
+    for path in config_files(sys.argv if argv is None else argv):
         if path.parent.name == "configs":
             return str(path.parent.parent)
     return "." if Path("configs/metadata.json").is_file() else str(bundles_folder() / name)
@@ -141,14 +141,14 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
         ValueError: unknown override `--max_epoch`: no config file has such a key. Did you mean `--max_epochs`?
     """
     argv = sys.argv if argv is None else argv
-    files = _config_files(argv)
+    files = config_files(argv)
     if not files:
         return
     known = set(_RUNNER_OPTIONS)
     for path in files:
         known |= {key.lstrip("+") for key in yaml.safe_load(path.read_text())}
     problems = []
-    for name in _overrides(argv):
+    for name in dict.fromkeys(key.split("#")[0] for key in options(argv)):
         if name not in known:
             hint = did_you_mean(name, known - _RUNNER_OPTIONS, prefix="--")
             problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
@@ -187,9 +187,9 @@ def refuse_idle_settings(
         path.name: {
             str(key).lstrip("+") for key, value in (yaml.safe_load(path.read_text()) or {}).items() if value is not None
         }
-        for path in _config_files(argv)[1:]
+        for path in config_files(argv)[1:]
     }
-    places = {"command line": set(_overrides(argv)), **given}
+    places = {"command line": {key.split("#")[0] for key in options(argv)}, **given}
     found = [f"`{name}` ({place})" for place, names in places.items() for name in idle if name in names]
     if found and datalist is None:
         raise ValueError(f"without a `datalist` there are no lists to choose from: leave out {', '.join(found)}.")
@@ -370,7 +370,7 @@ def tell_results(output_dir: str | Path, argv: Sequence[str] | None = None) -> N
 
 def _evaluation(argv: Sequence[str]) -> list[str]:
     """The command that evaluates what the command line of a training made; nothing where that is not known."""
-    files = _config_files(argv)
+    files = config_files(argv)
     evaluate = files[0].with_name("evaluate.json") if files else None
     if evaluate is None or not evaluate.is_file():
         return []
@@ -381,14 +381,14 @@ def _evaluation(argv: Sequence[str]) -> list[str]:
         if keys & known - _OF_A_TRAINING:
             kept.append(overlay)
             known |= keys - training  # a setting of the overlay's own
-    options: list[str] = []
+    words: list[str] = []
     for position, argument in enumerate(argv):
         name, equals, _ = argument.partition("=")
         if name.startswith("-") and name.lstrip("-").split("#")[0] in known - {"num_views"}:
-            options += [argument] if equals else argv[position : position + 2]
+            words += [argument] if equals else argv[position : position + 2]
     # with double quotes, around which a shell takes single ones
     given = str(kept[0]) if len(kept) == 1 else json.dumps([str(path) for path in kept])
-    return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *options]
+    return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *words]
 
 
 def _raised_by_monai(error: BaseException) -> bool:
@@ -396,25 +396,6 @@ def _raised_by_monai(error: BaseException) -> bool:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return frame is not None and str(frame.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "monai"
-
-
-def _overrides(argv: Sequence[str]) -> list[str]:
-    """The top-level keys that a command line sets, options of the runner included."""
-    # fire takes one dash for two, and a number may have one
-    options = [argument.lstrip("-") for argument in argv if re.match(r"--?[A-Za-z_]", argument)]
-    return [option.split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_") for option in options]
-
-
-def _config_files(argv: Sequence[str]) -> list[Path]:
-    """The files behind ``--config_file``, which is one path or a list of paths in Python's notation."""
-    value = ""
-    for position, argument in enumerate(argv):
-        name, _, given = argument.partition("=")
-        if name in ("--config_file", "--config-file"):
-            value = given or (argv[position + 1] if position + 1 < len(argv) else "")
-    if value.lstrip().startswith(("[", "(")):
-        return [Path(str(item)).absolute() for item in ast.literal_eval(value)]
-    return [Path(value).absolute()] if value else []
 
 
 if __name__ == "__main__":

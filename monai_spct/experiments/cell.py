@@ -15,7 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
 
-from monai_spct.experiments.planning import Job, Phase, differences
+from monai_spct.experiments.planning import Job, Phase, changes
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import word_of
 from monai_spct.files import replacing
@@ -127,7 +127,7 @@ def other_configuration(job: Job, folder: Path) -> list[str]:
         if (folder / "models").exists() or (folder / "eval").exists():
             raise GridError(f"{folder} has results but no {CELL}: no grid made it. Choose another `--folder`.")
         return []
-    return differences(read_json(folder / CELL).get("configuration", {}), job.configuration)
+    return changes(read_json(folder / CELL).get("configuration", {}), job.configuration)
 
 
 def epochs_done(folder: Path) -> int:
