@@ -27,6 +27,7 @@ _RESERVED = {
     "bundle_root": "each cell has its own folder below that of the grid",
     "ckpt_path": "a cell is evaluated with its own weights",
     "resume": "a cell goes on by itself",
+    "accept_changes": "a cell goes on with the settings that it began with",
     "dataset_dir": "give it as `--data`",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Collection, Mapping
@@ -14,10 +15,13 @@ from ignite.engine import Engine, Events
 from torch import nn
 
 from monai_spct.files import replacing
+from monai_spct.settings import differences
 
 __all__ = ["SaveBest", "SaveCheckpoints", "save_atomically"]
 
 logger = logging.getLogger(__name__)
+
+_SHOWN = 10  # differences in a message
 
 
 def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
@@ -54,11 +58,15 @@ class SaveCheckpoints:
             rate, ...
         resume: whether to go on from ``last.pt``, if there is one, when the run starts.
         kept_epochs: the epochs, counted from 1, whose weights are to stay.
+        settings: what the run is made of, as JSON has it, for example
+            :func:`~monai_spct.bundles.settings_of_run`. A run that goes on must have those that it began with; empty
+            ones are not compared.
+        accept_changes: whether to go on with other settings all the same.
 
     Raises:
         ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1; when the run starts, if it has
             fewer epochs than one of these, or if ``last.pt`` holds other objects than these, or is of a run that is
-            finished, or only some of several processes find it.
+            finished, or has other settings, or only some of several processes find it.
 
     Example:
         >>> import tempfile, torch
@@ -83,6 +91,8 @@ class SaveCheckpoints:
         *,
         resume: bool = False,
         kept_epochs: Collection[int] = (),
+        settings: Mapping[str, Any] | None = None,
+        accept_changes: bool = False,
     ) -> None:
         self.folder = Path(folder)
         self.predictor = predictor
@@ -91,6 +101,8 @@ class SaveCheckpoints:
         if not isinstance(kept_epochs, Collection) or not all(type(n) is int and n >= 1 for n in kept_epochs):
             raise ValueError(f"`kept_epochs` must be a list of whole numbers of at least 1, got {kept_epochs!r}.")
         self.kept_epochs = kept_epochs
+        self.settings = settings or {}
+        self.accept_changes = accept_changes
 
     def attach(self, engine: Engine) -> None:
         """Save after each epoch of ``engine``; load when it starts, if asked to."""
@@ -107,6 +119,7 @@ class SaveCheckpoints:
         run = {
             "epoch": engine.state.epoch,
             "epoch_length": engine.state.epoch_length,
+            "settings": json.dumps(self.settings),
             "rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
@@ -135,6 +148,7 @@ class SaveCheckpoints:
                 f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is "
                 f"{engine.state.max_epochs}."
             )
+        self._check_settings(json.loads(run.get("settings", "{}")), path)
         if run["epoch_length"] != engine.state.epoch_length:
             raise ValueError(
                 f"{path} is of a run with {run['epoch_length']} iterations in an epoch, and this one has "
@@ -150,6 +164,20 @@ class SaveCheckpoints:
             torch.cuda.set_rng_state_all(run["cuda_rng"])
         engine.state.epoch, engine.state.iteration = run["epoch"], run["epoch"] * run["epoch_length"]
         logger.info("resuming after epoch %d of %d from %s.", run["epoch"], engine.state.max_epochs, path)
+
+    def _check_settings(self, before: Mapping[str, Any], path: Path) -> None:
+        changed = differences(before, self.settings) if before and self.settings else []
+        if not changed:
+            return
+        more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+        lines = "\n".join(f"  {line}" for line in [*changed[:_SHOWN], *more])
+        if not self.accept_changes:
+            raise ValueError(
+                f"{path} is of a run with other settings:\n{lines}\n"
+                "Resume with those that it had. With `--accept_changes true` it goes on with the new ones, and is then "
+                "neither the run that it was nor one with these from the start."
+            )
+        logger.warning("going on from %s with other settings:\n%s", path, lines)
 
     def _check_kept_epochs(self, engine: Engine) -> None:
         last = engine.state.max_epochs
