@@ -20,6 +20,7 @@ PLACES = (
     "device",
     "kept_epochs",
     "log_interval",
+    "num_checkpoints",
     "num_workers",
     "output_dir",
     "resume",
