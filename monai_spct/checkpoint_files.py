@@ -6,13 +6,12 @@ import contextlib
 import logging
 import os
 import uuid
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from monai_spct.files import replacing
+from monai_spct.files import read_checkpoint, replacing
 
 __all__ = ["newest_checkpoint", "save_checkpoint"]
 
@@ -73,38 +72,23 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         >>> newest_checkpoint(folder)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        ValueError: no checkpoint is whole: .../last.pt is damaged (File is not a zip file). ...
+        ValueError: no checkpoint is whole: .../last.pt is not a checkpoint, or is damaged: File is not a zip file. ...
     """
     damaged = []
     for path in [folder / LAST, *_older(folder)]:
         if not path.exists():
             continue
         try:
-            state = _read(path)
+            state = read_checkpoint(path)
         except ValueError as error:
-            damaged.append(f"{path} {error}")
+            damaged.append((str(error).splitlines() or [""])[0])
         else:
-            for sentence in damaged:
-                logger.warning("%s: going back to the checkpoint before it, %s.", sentence, path.name)
+            for reason in damaged:
+                logger.warning("%s: going back to the checkpoint before it, %s.", reason, path.name)
             return path, state
     if damaged:
         raise ValueError(f"no checkpoint is whole: {'; '.join(damaged)}. Bring one back, or remove them to start anew.")
     return None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with zipfile.ZipFile(path) as archive:  # torch itself checks no sums
-            spoiled = archive.testzip()
-        if spoiled is not None:
-            raise zipfile.BadZipFile(f"the checksum of {spoiled} is wrong")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except Exception as error:  # as many kinds as there are kinds of damage
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"is damaged ({reason})") from error
-    return state if isinstance(state, dict) else {type(state).__name__: state}
 
 
 def _older(folder: Path) -> list[Path]:
