@@ -305,8 +305,8 @@ def refuse_processes_apart(overlay: str | None = None) -> None:
         >>> from monai_spct.bundles import refuse_processes_apart
         >>> refuse_processes_apart("multi_gpu_train.json")  # one process
     """
-    count = os.environ.get("WORLD_SIZE", "1")
-    if count == "1" or (dist.is_available() and dist.is_initialized()):
+    count = os.environ.get("WORLD_SIZE", "")
+    if not count.isdecimal() or int(count) < 2 or (dist.is_available() and dist.is_initialized()):
         return
     remedy = f"add `{overlay}` as the last config, or start one" if overlay else "start one"
     raise ValueError(
