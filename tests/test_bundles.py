@@ -194,7 +194,7 @@ def test_what_a_config_or_the_runner_knows_is_let_through(arguments):
         ("--learning_rat=0.1", "--learning_rat", "--learning_rate"),
     ],
 )
-def test_what_nobody_knows_is_refused_with_the_nearest_right_name(argument, shown, near):
+def test_p30_what_nobody_knows_is_refused_with_the_nearest_right_name(argument, shown, near):
     with pytest.raises(ValueError, match=rf"^unknown override `{shown}`: .*Did you mean `{near}`\?$"):
         refuse_unknown_overrides(["--config_file", str(TRAIN), argument, "7"])
 

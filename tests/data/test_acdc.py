@@ -25,7 +25,7 @@ def official(folder: Path, patients: dict[int, tuple[int, int]], *, info: bool =
             (patient / "Info.cfg").write_text(text, encoding="utf-8")
 
 
-def test_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
+def test_p06_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
     official(tmp_path, {1: (1, 12), 2: (1, 9)})
     training = tmp_path / "training"
     cases = acdc_cases(str(tmp_path))
@@ -45,7 +45,7 @@ def test_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
     }
 
 
-def test_the_phase_is_read_and_not_taken_from_the_order_of_frames(tmp_path):
+def test_p06_the_phase_is_read_and_not_taken_from_the_order_of_frames(tmp_path):
     official(tmp_path, {90: (11, 4)})
     assert {case["frame"]: case["phase"] for case in acdc_cases(tmp_path)} == {"11": "ED", "04": "ES"}
 

@@ -53,8 +53,7 @@ def oblique(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [a_volume, compressed, local, oblique], ids=lambda make: make.__name__)
-def test_axes_spacing_and_orientation_are_right(tmp_path, make):
-    """P4."""
+def test_p04_axes_spacing_and_orientation_are_right(tmp_path, make):
     pytest.importorskip("itk")
     path = make(tmp_path)
     image = LoadImage(reader=VolumeReader())(path)
@@ -102,7 +101,7 @@ def half_of_the_data(path: Path) -> None:
         *("unknown type", "two spacings", "nan", "binary", "empty", "no file"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, spoil, message):
+def test_p04_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, spoil, message):
     path = a_volume(tmp_path)
     spoil(path)
     problem = problem_of(path)

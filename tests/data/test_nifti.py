@@ -49,8 +49,7 @@ LPS = np.diag([-1.0, -1, 1, 1])
 
 
 @pytest.mark.parametrize("qform_code", [1, 0])
-def test_spacing_of_a_lying_sform_is_pixdim_and_its_signs_stay(tmp_path, qform_code):
-    """P1."""
+def test_p01_spacing_of_a_lying_sform_is_pixdim_and_its_signs_stay(tmp_path, qform_code):
     qform = np.diag([-1.25, -1.25, 10, 1])
     path = write(tmp_path / "a.nii.gz", volume(), qform=qform, qform_code=qform_code, sform=LPS)
     image = load(path)
@@ -126,8 +125,7 @@ def test_headers_without_any_form_keep_their_spacing(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
-def test_an_identity_model_round_trips_exactly(tmp_path, suffix):
-    """P2."""
+def test_p02_an_identity_model_round_trips_exactly(tmp_path, suffix):
     labels = volume((37, 29, 5), np.uint8)
     affine = np.array([[-1.25, 0, 0, 92.5], [0, -1.25, 0, 71.25], [0, 0, 10, -30], [0, 0, 0, 1]])
     source = write(tmp_path / f"case{suffix}", labels, qform=affine, qform_code=1, sform=affine, sform_code=2)
@@ -185,8 +183,8 @@ def test_nifti2_and_big_endian_sources_work(tmp_path):
 
 
 @pytest.mark.parametrize("frames", [2, 30])
-def test_time_series_are_refused_by_name(tmp_path, frames):
-    """P6: also through LoadImage, whose other readers would take them."""
+def test_p06_time_series_are_refused_by_name(tmp_path, frames):
+    """Also through LoadImage, whose other readers would take them."""
     path = write(tmp_path / "patient001_4d.nii.gz", volume((6, 5, 4, frames)), sform=LPS, pixdim=(1, 1, 1))
     expected = rf"patient001_4d.nii.gz is 4-D \({frames} frames\); give single frames"
     with pytest.raises(ValueError, match=expected):

@@ -48,8 +48,8 @@ def test_only_the_keys_asked_for_are_kept():
     assert list(SliceDataset(CASES, volume_of, keys=["image"])[0]) == ["image"]
 
 
-def test_a_case_without_its_label_is_named():
-    """P7: it must not become a batch without labels."""
+def test_p07_a_case_without_its_label_is_named():
+    """It must not become a batch without labels."""
 
     def load(case):
         volume = volume_of(case)

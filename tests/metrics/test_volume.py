@@ -65,8 +65,7 @@ def box(*slices, shape=(8, 8, 4)):
 BLOCK = (slice(2, 6), slice(2, 6))
 
 
-def test_masks_one_slice_apart_are_one_slice_thickness_apart():
-    """P12."""
+def test_p12_masks_one_slice_apart_are_one_slice_thickness_apart():
     (score,) = score_volume(box(*BLOCK, 1), box(*BLOCK, 2), structures={1: "LV"}, spacing=(1, 1, 10), case="patient001")
     assert score == StructureScore("patient001", "LV", dsc=0.0, hd=10.0, hd95=10.0, missed=False)
 
@@ -108,8 +107,7 @@ def test_solid_organs_agree_with_brute_force(shape):
     [(False, False, 1, False), (False, True, 0, True), (True, False, 0, True), (True, True, 1, False)],
     ids=["neither", "overlooked", "invented", "both"],
 )
-def test_the_rule_for_structures_that_one_side_lacks(predicted, true, dsc, missed):
-    """P14."""
+def test_p14_the_rule_for_structures_that_one_side_lacks(predicted, true, dsc, missed):
     empty, full = box(shape=(3, 4, 12)) * 0, box(1, 1, 1, shape=(3, 4, 12))
     pred, truth = (full if here else empty for here in (predicted, true))
     (score,) = score_volume(pred, truth, structures=["LV"], spacing=(1, 1, 1))
@@ -238,8 +236,7 @@ def test_each_epoch_starts_anew():
     assert len(metric.rows) == 3
 
 
-def test_an_untrained_network_survives_and_its_report_is_valid_json(tmp_path):
-    """P13."""
+def test_p13_an_untrained_network_survives_and_its_report_is_valid_json(tmp_path):
     metric = VolumeScores(structures=CARDIAC)
     run = evaluator(["patient001", "patient002"], Shifted(0, background=True), metric)
     run.run()
@@ -318,7 +315,7 @@ dist.destroy_process_group()
 """
 
 
-def test_every_case_counts_once_over_two_processes(tmp_path):
+def test_p29_every_case_counts_once_over_two_processes(tmp_path):
     """P29."""
     root = Path(__file__).parents[2]
     processes = [

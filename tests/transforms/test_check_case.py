@@ -135,7 +135,7 @@ def write(path, array, affine):
     return str(path)
 
 
-def test_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path):
+def test_p03_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path):
     voxels = np.arange(6 * 5 * 3, dtype=np.int16).reshape(6, 5, 3)
     case = {
         "image": write(tmp_path / "image.nii.gz", voxels, LPS),
