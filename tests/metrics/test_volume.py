@@ -8,6 +8,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -17,8 +18,9 @@ from hypothesis.extra import numpy as hnp
 from ignite.exceptions import NotComputableError
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
-from monai.transforms import AsDiscreted, Compose
+from monai.transforms import AsDiscreted, Compose, LoadImage
 
+from monai_spct.data import VolumeReader
 from monai_spct.metrics.volume import (
     StructureScore,
     VolumeScores,
@@ -170,6 +172,23 @@ def test_channels_tensors_and_dtypes_do_not_matter():
 def test_what_cannot_be_scored_is_said(pred, truth, changes, message):
     with pytest.raises(ValueError, match=message):
         score_volume(pred, truth, **{"structures": ["LV"], "spacing": (1, 1, 1), "case": "p7", **changes})
+
+
+@pytest.mark.parametrize("qform_code", [1, 0])
+def test_p01_distances_are_those_of_pixdim_where_the_sform_says_one_millimeter(tmp_path, qform_code):
+    voxels = np.zeros((16, 16, 3), np.uint8)
+    voxels[4:12, 4:12, 1] = 1
+    image = nib.Nifti1Image(voxels, np.diag([-1.25, -1.25, 10, 1]))
+    image.set_sform(np.diag([-1, -1, 1, 1]), code=1)
+    image.set_qform(np.diag([-1.25, -1.25, 10, 1]), code=qform_code)
+    nib.save(image, tmp_path / "patient001.nii.gz")
+    label = LoadImage(reader=VolumeReader(), ensure_channel_first=True)(tmp_path / "patient001.nii.gz")
+    metric = VolumeScores(structures=["LV"])
+    for shift, axis, distance in ((1, 3, 10.0), (2, 1, 2.5)):
+        metric.reset()
+        metric.update(([torch.roll(label, shift, axis)], [label]))
+        metric.compute()
+        assert metric.rows[0].hd == distance
 
 
 # through MONAI's evaluator
