@@ -112,8 +112,9 @@ class HeaderSpacingReader(NibabelReader):
         for name in self.filenames:
             try:
                 image = _load(name, **kwargs)
-                header: Any = image.header.copy()
+                header: Any = image.header
                 if _unit(image) != 1:
+                    header = header.copy()
                     header["xyzt_units"] = int(header["xyzt_units"]) & ~7 | 2  # millimeters, as the affine is
                 images.append(type(image)(image.dataobj, true_affine(image), header))
             except (OSError, ValueError) as error:

@@ -91,7 +91,9 @@ def test_p01_spacing_is_in_millimeters_whatever_unit_the_header_has(tmp_path, un
     np.testing.assert_allclose(header.affine, loaded.affine.numpy())
     assert header.disagrees is lies
 
-    save_like(loaded, path, tmp_path / "b.nii.gz")  # in the unit of its source, so that any viewer lays one on the other
+    save_like(
+        loaded, path, tmp_path / "b.nii.gz"
+    )  # in the unit of its source, so that any viewer lays one on the other
     saved = nib.load(tmp_path / "b.nii.gz")
     assert saved.header.get_xyzt_units() == (unit, "sec")
     np.testing.assert_allclose(saved.affine, true, rtol=1e-6)
