@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import json
 import logging
 import os
@@ -13,11 +14,15 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from pydoc import locate
 from types import TracebackType
+from typing import Any
 
 import ignite.distributed as idist
 import torch
 import yaml
+from monai.bundle import ConfigParser
+from monai.bundle.utils import merge_kv
 from torch import distributed as dist
 
 __all__ = [
@@ -122,9 +127,10 @@ def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
 
 
 def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
-    """Refuse a top-level override on the command line that no config file has, and name the nearest that one has.
+    """Refuse an override, of the command line or of an overlay, that changes nothing, and name the nearest that would.
 
-    MONAI takes ``--max_epoch 7`` without a word and goes on with the old ``max_epochs``.
+    MONAI takes ``--max_epoch 7`` without a word and goes on with the old ``max_epochs``. Overlays are all config files
+    but the first. They may have keys of their own if something refers to them.
 
     Args:
         argv: the command line; this process's by default. One without ``--config_file`` is not looked at.
@@ -139,21 +145,77 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
         Traceback (most recent call last):
         ...
         ValueError: unknown override `--max_epoch`: no config file has such a key. Did you mean `--max_epochs`?
+        >>> refuse_unknown_overrides(["--config_file", config, "--train#inferrer", "7"])
+        Traceback (most recent call last):
+        ...
+        ValueError: unknown override `--train#inferrer`: `train` has no such key. Did you mean `--train#inferer`?
     """
     argv = sys.argv if argv is None else argv
     files = _config_files(argv)
     if not files:
         return
-    known = set(_RUNNER_OPTIONS)
-    for path in files:
-        known |= {key.lstrip("+") for key in yaml.safe_load(path.read_text())}
+    contents = [yaml.safe_load(path.read_text()) or {} for path in files]
+    # what other runs of the bundle know, since an overlay may serve several of them, and what is run by its name
+    elsewhere = set(argv) | {"initialize", "run", "finalize"}
+    for name in ("train", "evaluate", "inference"):
+        beside = files[0].with_name(f"{name}.json")
+        elsewhere |= set(json.loads(beside.read_text())) if beside.is_file() else set()
+    elsewhere |= set(re.findall(r"[@%](\w+)", json.dumps(contents)))
+    config = ConfigParser(contents[0])
     problems = []
-    for name in _overrides(argv):
-        if name not in known:
-            hint = did_you_mean(name, known - _RUNNER_OPTIONS, prefix="--")
-            problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
+    for path, content in zip(files[1:], contents[1:], strict=True):
+        for key, value in content.items():
+            first, *others = parts = key.lstrip("+").replace("::", "#").split("#")
+            there = first in config
+            own = not there and (first.startswith("_") or first in elsewhere)
+            unknown = None if own else _unknown(config.get(), parts)
+            if unknown:
+                shown, why, hint = unknown
+                problems.append(f"unknown key `{shown}` in {path.name}: {why or 'nothing reads it'}.{hint}")
+            if there and not unknown:
+                merge_kv(config, key, value)
+            elif not others:
+                config[first] = value
+    for override in _overrides(argv):
+        parts = override.split("#")
+        if parts[0] not in _RUNNER_OPTIONS and (unknown := _unknown(config.get(), parts, prefix="--")):
+            shown, why, hint = unknown
+            problems.append(f"unknown override `{shown}`: {why or 'no config file has such a key'}.{hint}")
     if problems:
         raise ValueError(" ".join(problems))
+
+
+def _unknown(config: Any, parts: Sequence[str], *, prefix: str = "") -> tuple[str, str, str] | None:
+    """How much of a key is not in a config, where, and which key was meant; nothing if it is there, or may be new."""
+    for depth, part in enumerate(parts):
+        place, shown = "#".join(parts[:depth]), prefix + "#".join(parts[: depth + 1])
+        if isinstance(config, list):
+            if not (part.isdigit() and int(part) < len(config)):
+                return shown, f"`{place}` has {len(config)} items, counted from 0", ""
+            config = config[int(part)]
+        elif not isinstance(config, dict):
+            return None  # a reference or an expression
+        elif part in config:
+            config = config[part]
+        elif depth + 1 == len(parts) and place and _may_be_new(config, part):
+            return None
+        else:
+            hint = did_you_mean(part, map(str, config), prefix=f"{prefix}{place}{'#' if place else ''}")
+            return shown, f"`{place}` has no such key" if place else "", hint
+    return None
+
+
+def _may_be_new(config: dict[str, Any], name: str) -> bool:
+    """Whether a part of a config takes a key that it does not have."""
+    if "_target_" not in config:
+        # numbers and words are data, as the names of structures; parts of a run are all there
+        return name.startswith("_") or not any(isinstance(value, dict | list) for value in config.values())
+    if not difflib.get_close_matches(name, map(str, config), n=1, cutoff=0.9):
+        return True  # an argument, of which the component knows more
+    try:
+        return name in inspect.signature(locate(str(config["_target_"]))).parameters  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # it has a short name, or tells nothing
+        return False
 
 
 def refuse_idle_settings(
@@ -189,7 +251,7 @@ def refuse_idle_settings(
         }
         for path in _config_files(argv)[1:]
     }
-    places = {"command line": set(_overrides(argv)), **given}
+    places = {"command line": {override.split("#")[0] for override in _overrides(argv)}, **given}
     found = [f"`{name}` ({place})" for place, names in places.items() for name in idle if name in names]
     if found and datalist is None:
         raise ValueError(f"without a `datalist` there are no lists to choose from: leave out {', '.join(found)}.")
@@ -399,10 +461,10 @@ def _raised_by_monai(error: BaseException) -> bool:
 
 
 def _overrides(argv: Sequence[str]) -> list[str]:
-    """The top-level keys that a command line sets, options of the runner included."""
+    """The keys that a command line sets, options of the runner included, with ``#`` between their parts."""
     # fire takes one dash for two, and a number may have one
     options = [argument.lstrip("-") for argument in argv if re.match(r"--?[A-Za-z_]", argument)]
-    return [option.split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_") for option in options]
+    return [option.split("=", 1)[0].replace("::", "#").replace("-", "_") for option in options]
 
 
 def _config_files(argv: Sequence[str]) -> list[Path]:

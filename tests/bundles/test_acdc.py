@@ -252,7 +252,7 @@ def test_p18_losses_pace_and_agreement_are_on_record(runs):
     assert history[0]["learning_rate"] > history[1]["learning_rate"] >= 0
 
 
-def test_p08_patients_and_cases_are_printed(runs):
+def test_p08_patients_cases_and_slices_are_printed(runs):
     for line in (
         "labeled: 1 patient, 2 cases",
         "unlabeled: 2 patients, 4 cases",
@@ -260,6 +260,8 @@ def test_p08_patients_and_cases_are_printed(runs):
         "test: 1 patient, 2 cases",
     ):
         assert f"\n{line}\n" in runs.train.stdout
+    for name, volumes in (("labeled", 2), ("unlabeled", 4)):
+        assert re.search(rf" {name}: \d+ slices of {volumes} volumes\n", runs.train.stdout), runs.train.stdout
 
 
 def test_a_bar_shows_the_way_and_the_time_left(runs):

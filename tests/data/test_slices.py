@@ -1,3 +1,4 @@
+import logging
 import random
 
 import numpy as np
@@ -208,6 +209,13 @@ def test_the_progress_bar_has_a_name_and_is_off_without_one(capsys):
     assert capsys.readouterr().err == ""
     SliceDataset(CASES, volume_of, progress="labeled")
     assert "loading labeled volumes" in capsys.readouterr().err
+
+
+def test_p08_slices_are_counted_beside_their_volumes(caplog):
+    with caplog.at_level(logging.INFO, "monai_spct"):
+        SliceDataset(CASES, volume_of, progress="labeled")
+        SliceDataset(CASES[:2], volume_of)  # of which nobody asked to hear
+    assert [record.message for record in caplog.records] == ["labeled: 8 slices of 3 volumes"]
 
 
 def test_a_case_that_cannot_be_loaded_closes_the_bar(capsys):
