@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -19,6 +20,7 @@ _BYTES = {
     **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
 }
 _LONGEST = 16384  # bytes; a header has some twenty lines
+_PART = 1 << 20  # bytes to unpack at a time
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class MetaImageHeader:
         data_file: the file with the voxels; none where they are spread over several.
         size: bytes that it holds at least; of compressed voxels that is a lower bound.
         spacing: voxel sizes as they stand there, in mm.
+        before: bytes in front of the voxels in that file; none where they are at its end, whatever is before them.
+        voxels: bytes of all voxels.
+        compressed: whether they are compressed there.
     """
 
     shape: tuple[int, ...]
@@ -39,6 +44,9 @@ class MetaImageHeader:
     data_file: Path | None
     size: int | None
     spacing: tuple[float, ...]
+    before: int | None = 0
+    voxels: int = 0
+    compressed: bool = False
 
 
 def is_metaimage(path: str | PathLike[str]) -> bool:
@@ -86,11 +94,12 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
         raise ValueError(f"{path} is not a readable MetaImage header: {str(error).rstrip('.')}.") from error
 
 
-def problem_of(path: str | PathLike[str]) -> str | None:
+def problem_of(path: str | PathLike[str], *, unpack: bool = False) -> str | None:
     """Why a MetaImage cannot be read, in words that name the file; nothing if header and size of the data are right.
 
     Args:
         path: an ``.mhd`` or ``.mha`` file.
+        unpack: whether to look at compressed voxels too, which takes as long as reading them.
 
     Example:
         >>> from monai_spct.data.metaimage import problem_of
@@ -108,9 +117,29 @@ def problem_of(path: str | PathLike[str]) -> str | None:
     if not header.data_file.is_file():
         return f"{path} has its voxels in {header.data_file.name}, which does not exist beside it."
     there = header.data_file.stat().st_size
+    told = f"it has {there} bytes, and {Path(path).name} tells of {header.size}."
     if header.size is not None and there < header.size:
-        return f"{header.data_file} is truncated: it has {there} bytes, and {Path(path).name} tells of {header.size}."
+        return f"{header.data_file} is truncated: {told}"
+    if header.compressed:
+        return _problem_of_packed(header, header.data_file) if unpack else None
+    if header.before is not None and header.size is not None and there > header.size:
+        return f"{header.data_file} is too long, so that its voxels are others than the header says: {told}"
     return None
+
+
+def _problem_of_packed(header: MetaImageHeader, data_file: Path) -> str | None:
+    """ITK fills with anything what it cannot unpack."""
+    unpacked, packed = 0, zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)  # of zlib or gzip
+    try:
+        with data_file.open("rb") as file:
+            file.seek(header.before or 0)
+            while not packed.eof and (part := file.read(_PART)):
+                unpacked += len(packed.decompress(part))
+    except zlib.error as error:
+        return f"{data_file} is damaged: {error}."
+    if unpacked == header.voxels:
+        return None
+    return f"{data_file} holds {unpacked} bytes of voxels when unpacked, and its header tells of {header.voxels}."
 
 
 def _fields(path: Path) -> tuple[dict[str, str], int]:
@@ -156,13 +185,22 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     stored = prod(shape) * voxel
     if compressed:  # deflate makes nothing smaller than a 1032nd
         stored = max(int(fields.get("CompressedDataSize", 0)), stored // 1032)
-    skipped = max(0, int(fields.get("HeaderSize", 0)))
+    skipped = int(fields.get("HeaderSize", 0))
     name = fields["ElementDataFile"]
-    data_file, before = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)
+    local = name.upper() == "LOCAL"
     if name.upper().startswith("LIST") or "%" in name:
         return MetaImageHeader(shape, affine, None, None, tuple(spacing.tolist()))
-    size = before + stored if stored else None
-    return MetaImageHeader(shape, affine, data_file, size, tuple(spacing.tolist()))
+    before = end if local else skipped
+    return MetaImageHeader(
+        shape=shape,
+        affine=affine,
+        data_file=path if local else path.parent / name,
+        size=max(0, before) + stored if stored else None,
+        spacing=tuple(spacing.tolist()),
+        before=None if before < 0 else before,
+        voxels=prod(shape) * voxel,
+        compressed=compressed,
+    )
 
 
 def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[float, ...]) -> NDArray[np.float64]:

@@ -56,7 +56,7 @@ def single(typed, tmp_path: Path, **settings: object) -> ConfigWorkflow:
     return result
 
 
-def test_two_processes_train_to_their_end(typed):
+def test_p29_two_processes_train_to_their_end(typed):
     assert typed[1].returncode == 0, typed[1].stderr
     assert "Traceback" not in typed[1].stderr
 
@@ -154,7 +154,7 @@ def seen(looked_into) -> dict[str, dict[str, list]]:
 
 
 @EACH
-def test_both_have_the_same_gradients_after_each_iteration_and_learn_from_other_images(seen, name):
+def test_p29_both_have_the_same_gradients_after_each_iteration_and_learn_from_other_images(seen, name):
     run = seen["runs"][name]
     first, second = run["gradients"]
     assert first == second
@@ -187,7 +187,7 @@ def test_each_draws_its_own_dropout_and_moves(seen, name):
 @pytest.mark.parametrize(
     ("name", "shares", "count"), [("method", [2, 1], 3), ("labeled_only", [1, 1], 1), ("uneven", [3, 2], 5)]
 )
-def test_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares, count):
+def test_p29_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares, count):
     """P29: three cases on two processes; five; and one, which the second process scores too."""
     run = seen["runs"][name]
     assert [len(cases) for cases in run["evaluated"]] == shares
@@ -205,7 +205,7 @@ def test_fewer_slices_than_two_batches_recycle_in_both(seen):
     assert 3 < unlabeled < 2 * 3
 
 
-def test_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_into, seen):
+def test_p26_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_into, seen):
     """P26: exactly."""
     for part in ("batch", "gradients", "students", "teachers", "moves", "dropout"):
         whole, resumed = (seen["runs"][name][part] for name in ("method", "resumed"))
