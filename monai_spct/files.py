@@ -91,6 +91,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
                     raise ValueError(f"the checksum of {broken} is wrong")
             file.seek(0)
             state = torch.load(file, map_location="cpu", weights_only=True)
+        except MemoryError:
+            raise
         except Exception as error:  # zip, pickle and tensor errors of many types, none of which says what the file is
             raise ValueError(f"{path} is not a checkpoint, or is damaged: {error}") from error
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):

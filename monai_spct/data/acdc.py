@@ -103,5 +103,5 @@ def _phases(info: Path) -> dict[int, str]:
     """Frame number to "ED" or "ES"."""
     if not info.is_file():
         return {}
-    text = info.read_text(encoding="utf-8", errors="replace")
+    text = info.read_text(encoding="utf-8-sig", errors="replace")  # editors on Windows begin a file with a mark
     return {int(match["frame"]): match["phase"] for match in _PHASE.finditer(text)}

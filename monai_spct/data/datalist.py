@@ -206,10 +206,10 @@ def _malformed(name: str, entries: Sequence[Any], with_labels: bool) -> list[str
             problems.append(f"{which} must have an `image`, a file or a list of files, got {image!r}.")
         else:
             problems += [f"`image` of {which} {problem}" for file in files if (problem := _outside(file))]
-        needed = with_labels and name != "unlabeled"
-        if needed and not (isinstance(entry.get("label"), str) and entry["label"]):
-            problems.append(f"{which} must have a `label`, a file, got {entry.get('label')!r} beside {image!r}.")
-        elif needed and (problem := _outside(str(entry["label"]))):
+        needed, label = with_labels and name != "unlabeled", entry.get("label")
+        if needed and (not isinstance(label, str) or not label):
+            problems.append(f"{which} must have a `label`, a file, got {label!r} beside {image!r}.")
+        elif needed and (problem := _outside(label)):
             problems.append(f"`label` of {which} {problem}")
         problems += [
             f"`{key}` of {which} must be a name, got {entry[key]!r}."

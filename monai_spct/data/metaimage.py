@@ -22,7 +22,7 @@ _BYTES = {
     **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
 }
 _LONGEST = 16384  # bytes; a header has some twenty lines
-_CHUNK = 1 << 20  # bytes
+_PART = 1 << 20  # bytes to unpack at a time
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,23 @@ class MetaImageHeader:
         affine: ``(4, 4)``, voxel indices to millimeters, with axes to the right, to the front and up as in NIfTI. The
             file itself has the first two the other way around.
         data_file: the file with the voxels.
-        start: the byte where they begin.
-        size: bytes that this file holds at least; of compressed voxels that is a lower bound.
-        unpacked: bytes of the voxels of a file that is compressed.
+        size: bytes that it holds at least; of compressed voxels that is a lower bound.
         spacing: voxel sizes as they stand there, in mm.
+        before: bytes in front of the voxels in that file; none where they are at its end, whatever is before them.
+        voxels: bytes of all voxels.
+        compressed: whether they are compressed there.
+        packed: bytes that they take there then, if the header tells.
     """
 
     shape: tuple[int, ...]
     affine: NDArray[np.float64]
     data_file: Path
-    start: int
     size: int | None
-    unpacked: int | None
     spacing: tuple[float, ...]
+    before: int | None = 0
+    voxels: int = 0
+    compressed: bool = False
+    packed: int = 0
 
 
 def is_metaimage(path: str | PathLike[str]) -> bool:
@@ -95,12 +99,12 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
         raise ValueError(f"{path} is not a readable MetaImage header: {str(error).rstrip('.')}.") from error
 
 
-def problem_of(path: str | PathLike[str], *, voxels: bool = False) -> str | None:
+def problem_of(path: str | PathLike[str], *, unpack: bool = False) -> str | None:
     """Why a MetaImage cannot be read, in words that name the file; nothing if header and size of the data are right.
 
     Args:
         path: an ``.mhd`` or ``.mha`` file.
-        voxels: whether compressed voxels are looked at, too. They have a checksum, which ITK does not heed.
+        unpack: whether to look at compressed voxels too, which takes as long as reading them.
 
     Example:
         >>> from monai_spct.data.metaimage import problem_of
@@ -116,29 +120,37 @@ def problem_of(path: str | PathLike[str], *, voxels: bool = False) -> str | None
     if not is_there(header.data_file):
         return f"{path} has its voxels in {header.data_file.name}, which does not exist beside it."
     there = header.data_file.stat().st_size
+    told = f"it has {there} bytes, and {Path(path).name} tells of {header.size}."
     if header.size is not None and there < header.size:
-        return f"{header.data_file} is truncated: it has {there} bytes, and {Path(path).name} tells of {header.size}."
-    if voxels and header.unpacked is not None:
-        try:
-            _unpack(header, header.unpacked)
-        except (ValueError, zlib.error) as error:
-            return f"{header.data_file} is damaged: {error}."
+        return f"{header.data_file} is truncated: {told}"
+    if header.compressed:
+        return _problem_of_packed(header) if unpack else None
+    if header.before is not None and header.size is not None and there > header.size:
+        return f"{header.data_file} is too long, so that its voxels are others than the header says: {told}"
     return None
 
 
-def _unpack(header: MetaImageHeader, size: int) -> None:
-    """Read compressed voxels to their end, where the checksum is."""
-    stream = zlib.decompressobj(wbits=47)  # of zlib or gzip, as ITK takes both
-    found = 0
-    with header.data_file.open("rb") as file:
-        file.seek(header.start)
-        while not stream.eof and found <= size:
-            packed = stream.unconsumed_tail or file.read(_CHUNK)
-            if not packed:
-                raise ValueError("it ends early")
-            found += len(stream.decompress(packed, _CHUNK))
-    if found != size:
-        raise ValueError(f"it has {found} bytes of voxels, and its header tells of {size}")
+def _problem_of_packed(header: MetaImageHeader) -> str | None:
+    """ITK fills with anything what it cannot unpack, and does not look at the checksum at the end."""
+    stream, unpacked = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS), 0  # of zlib or gzip
+    try:
+        with header.data_file.open("rb") as file:
+            file.seek(header.before or 0)
+            left = header.packed or header.data_file.stat().st_size
+            while not stream.eof and unpacked <= header.voxels:
+                part = stream.unconsumed_tail
+                if not part:
+                    part = file.read(min(left, _PART))
+                    left -= len(part)
+                if not part:
+                    break
+                unpacked += len(stream.decompress(part, _PART))
+    except zlib.error as error:
+        return f"{header.data_file} is damaged: {error}."
+    if unpacked == header.voxels:
+        return None if stream.eof else f"{header.data_file} is truncated: its checksum is missing."
+    told = f"and its header tells of {header.voxels}."
+    return f"{header.data_file} holds {unpacked} bytes of voxels when unpacked, {told}"
 
 
 def _fields(path: Path) -> tuple[dict[str, str], int]:
@@ -186,24 +198,28 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
         raise ValueError(f"it has {values} values for each voxel; give channels as files of their own")
     voxel = _BYTES[fields["ElementType"]]
     compressed = fields.get("CompressedData", "False").lower() == "true"
-    unpacked = stored = prod(shape) * voxel
+    stored = prod(shape) * voxel
+    packed = max(0, int(fields.get("CompressedDataSize", 0)))
     if compressed:  # deflate makes nothing smaller than a 1032nd
-        stored = max(int(fields.get("CompressedDataSize", 0)), stored // 1032)
-    skipped = max(0, int(fields.get("HeaderSize", 0)))
+        stored = max(packed, stored // 1032)
+    skipped = int(fields.get("HeaderSize", 0))
     name = fields["ElementDataFile"]
+    local = name.upper() == "LOCAL"
     if name.upper().startswith("LIST") or "%" in name:
         raise ValueError(f"ElementDataFile is {name}; give volumes whose voxels are in one file")
     if leaves_folder(name):
         raise ValueError(f"ElementDataFile is {name}, which is not below the folder of the header")
-    data_file, start = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)
+    before = end if local else skipped
     return MetaImageHeader(
         shape=shape,
         affine=affine,
-        data_file=data_file,
-        start=start,
-        size=start + stored if stored else None,
-        unpacked=unpacked if compressed else None,
+        data_file=path if local else path.parent / name,
+        size=max(0, before) + stored if stored else None,
         spacing=tuple(spacing.tolist()),
+        before=None if before < 0 else before,
+        voxels=prod(shape) * voxel,
+        compressed=compressed,
+        packed=packed,
     )
 
 

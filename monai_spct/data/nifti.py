@@ -32,6 +32,9 @@ _TOLERANCE = 1e-3
 _DEFLATE = 1032  # deflate makes nothing smaller than by this
 _CHUNK = 1 << 20  # bytes
 
+# the codes of meters and micrometers; all others, "unknown" too, are taken for millimeters
+_MILLIMETERS = {1: 1000.0, 3: 0.001}
+
 
 @dataclass(frozen=True)
 class NiftiHeader:
@@ -105,7 +108,11 @@ class HeaderSpacingReader(NibabelReader):
         for name in self.filenames:
             try:
                 image = _load(name, **kwargs)
-                images.append(type(image)(image.dataobj, true_affine(image), image.header, file_map=image.file_map))
+                header: Any = image.header
+                if _unit(image) != 1:
+                    header = header.copy()
+                    header["xyzt_units"] = int(header["xyzt_units"]) & ~7 | 2  # millimeters, as the affine is
+                images.append(type(image)(image.dataobj, true_affine(image), header))
             except (OSError, ValueError) as error:
                 images.append(error)
         return images if len(images) > 1 else images[0]
@@ -166,8 +173,8 @@ def read_header(path: str | PathLike[str]) -> NiftiHeader:
         shape=image.shape[:3],
         affine=true_affine(image),
         data_file=_data_file(image),
-        pixdim=tuple(np.array(_unmended(image)["pixdim"][1:4], dtype=np.float64).tolist()),
-        affine_spacing=tuple(np.linalg.norm(np.asarray(image.affine)[:3, :3], axis=0).tolist()),
+        pixdim=tuple((_unit(image) * np.array(_unmended(image)["pixdim"][1:4], dtype=np.float64)).tolist()),
+        affine_spacing=tuple((_unit(image) * np.linalg.norm(np.asarray(image.affine)[:3, :3], axis=0)).tolist()),
     )
 
 
@@ -177,7 +184,7 @@ def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     An affine that agrees with ``pixdim`` is returned as it is. Otherwise its columns are scaled to ``pixdim``; their
     directions, and so their signs, stay. Where the affine has no directions (a column of zeros, or NaN), those of the
     qform are used, if it is coded, and else the axes themselves. A negative ``pixdim`` counts by its size; where it is
-    zero or not finite, the affine's own size stays.
+    zero or not finite, the affine's own size stays. Headers in meters or micrometers are converted.
 
     Args:
         image: a NIfTI image as ``nibabel.load`` returns it.
@@ -191,6 +198,12 @@ def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
         >>> true_affine(image).diagonal().tolist()
         [-1.25, -1.25, 10.0, 1.0]
     """
+    affine = _affine_in_its_unit(image)
+    affine[:3] *= _unit(image)
+    return affine
+
+
+def _affine_in_its_unit(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     pixdim = _stored_pixdim(image)
     header: Any = image.header
     known = np.isfinite(pixdim) & (pixdim > 0) & (np.arange(3) < len(image.shape))
@@ -330,7 +343,8 @@ def _all_there(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
 
 
 def _data_file(image: nib.Nifti1Pair) -> Path:
-    return Path(str(image.file_map["image"].filename))
+    data: Any = image.dataobj
+    return Path(data.file_like)
 
 
 def _voxels(image: nib.Nifti1Pair, path: str | PathLike[str]) -> NDArray[Any]:
@@ -371,6 +385,12 @@ def _unmended(image: nib.Nifti1Pair) -> Any:
         return type(header).from_fileobj(file, check=False)
 
 
+def _unit(image: nib.Nifti1Pair) -> float:
+    """Of lengths in the header, in millimeters."""
+    header: Any = image.header
+    return _MILLIMETERS.get(int(header["xyzt_units"]) & 7, 1.0)
+
+
 def _has_directions(affine: NDArray[np.float64]) -> bool:
     columns = affine[:3, :3]
     if not np.isfinite(columns).all():
@@ -391,7 +411,7 @@ def _stored_as(voxels: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _same_grid_header(image: nib.Nifti1Pair, header_class: Any) -> Any:
-    affine = true_affine(image)
+    affine = _affine_in_its_unit(image)  # which stays
     header = header_class.from_header(image.header, check=False)
     header.extensions.clear()  # they belong to the acquisition, and may name the patient
     for text in {"aux_file", "db_name", "intent_name"} & set(header.keys()):

@@ -223,7 +223,7 @@ def _read_headers(one: _Seen, in_channels: int | None, *, labeled: bool) -> list
     found += [Finding("error", problem, (*one.image_files, *one.label_files)) for problem in problems if problem]
     one.sound = not found
     if one.image and one.label is not None and one.image[0].shape == one.label.shape:
-        problem = rules.affines(one.name, one.image[0].affine, one.label.affine)
+        problem = rules.affines(one.name, one.image[0].affine, one.label.affine, one.label.shape)
         found += [Finding("warning", problem, (one.image[0].file, one.label.file))] if problem else []
     for header in headers.values():
         if not (np.isfinite(header.stored).all() and min(header.stored) > 0):

@@ -320,7 +320,7 @@ def test_labels_alone_leave_the_others_unread(trained):
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.terms])
-def test_where_all_patients_are_labeled_every_method_is_a_supervised_run(tmp_path, data, name):
+def test_p09_where_all_patients_are_labeled_every_method_is_a_supervised_run(tmp_path, data, name):
     run = Trained(name, data, tmp_path, labeled_patients=None, labeled_ratio=1, max_epochs=1).run()
     assert [set(output) for output in run.outputs] == [{"loss", "supervised_loss"}]
     assert run["split"].unlabeled == []
@@ -387,7 +387,7 @@ def crash() -> None:
 
 
 @pytest.mark.parametrize("name", ["entropy_minimization", "dan", "mean_teacher", "ua_mt", "co_training"])
-def test_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, tmp_path, name):
+def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, tmp_path, name):
     """Dropout and noise of the teachers' passes and the evaluation network included."""
     broken = Trained(name, data, tmp_path)
     broken.trainer.add_event_handler(Events.EPOCH_STARTED(once=2), crash)

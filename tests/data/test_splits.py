@@ -47,7 +47,7 @@ def test_acdc_as_in_the_paper():
     validation=st.integers(0, 1),
     ratio=st.floats(0.01, 1),
 )
-def test_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, validation, ratio):
+def test_p10_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, validation, ratio):
     cases = acdc_like(count)
     split = split_cases(cases, num_test=test, num_validation=validation, labeled_ratio=ratio, seed=seed)
     sides = [patients(getattr(split, name)) for name in LISTS]
@@ -58,12 +58,12 @@ def test_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, vali
 
 
 @given(order=st.permutations(range(16)))
-def test_the_order_of_the_cases_plays_no_part(order):
+def test_p11_the_order_of_the_cases_plays_no_part(order):
     cases = acdc_like(8)
     assert split_cases([cases[i] for i in order], num_validation=1) == split_cases(cases, num_validation=1)
 
 
-def test_global_random_state_plays_no_part_and_is_left_alone():
+def test_p11_global_random_state_plays_no_part_and_is_left_alone():
     cases = acdc_like(20)
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002
@@ -136,7 +136,7 @@ def test_a_ratio_of_one_labels_all_patients(ratio):
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 6, np.int64(3)], ids=repr)
-def test_a_number_of_labeled_patients_wins_over_the_ratio(number):
+def test_p08_a_number_of_labeled_patients_wins_over_the_ratio(number):
     split = split_cases(acdc_like(6), labeled_patients=number, labeled_ratio=0.5, test_ratio=0)
     assert sizes(split) == {"labeled": number, "unlabeled": 6 - number, "validation": 0, "test": 0}
 
@@ -214,7 +214,16 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
         ({"labeled_ratio": 10}, r"`labeled_ratio` must be above 0 and at most 1, got 10\."),
         ({"labeled_ratio": math.nan}, r"`labeled_ratio` must be above 0 and at most 1, got nan\."),
         ({"labeled_patients": 0}, r"`labeled_patients` must be a whole number of at least 1, got 0\."),
+        ({"labeled_patients": -1}, r"`labeled_patients` must be a whole number of at least 1, got -1\."),
+        ({"labeled_patients": 1.5}, r"`labeled_patients` must be a whole number of at least 1, got 1\.5\."),
         ({"labeled_patients": 2.0}, r"`labeled_patients` must be a whole number of at least 1, got 2\.0\."),
+        ({"labeled_patients": math.nan}, r"`labeled_patients` must be a whole number of at least 1, got nan\."),
+        ({"labeled_patients": "3"}, r"`labeled_patients` must be a whole number of at least 1, got '3'\."),
+        ({"labeled_ratio": "0.5"}, r"`labeled_ratio` must be a number, got '0\.5'\."),
+        ({"labeled_ratio": math.inf}, r"`labeled_ratio` must be above 0 and at most 1, got inf\."),
+        ({"test_ratio": "a half"}, r"`test_ratio` must be a number, got 'a half'\."),
+        ({"num_test": "2"}, r"`num_test` must be a whole number of at least 0, got '2'\."),
+        ({"num_test": 2.5}, r"`num_test` must be a whole number of at least 0, got 2\.5\."),
         ({"labeled_patients": True}, r"`labeled_patients` must be a whole number of at least 1, got True\."),
         ({"labeled_patients": 7}, r"`labeled_patients` must be at most the 6 training patients, got 7\."),
         ({"test_ratio": 1.0}, r"`test_ratio` must be at least 0 and below 1, got 1\.0\."),
@@ -230,7 +239,7 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
     ],
     ids=lambda value: "-".join(f"{k}-{v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )
-def test_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
+def test_p08_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
     with pytest.raises(ValueError, match=message):
         split_cases(acdc_like(8), **settings)
 
@@ -254,7 +263,7 @@ def test_an_image_listed_twice_is_named():
 
 @pytest.mark.parametrize("name", ["labeled", "validation", "test"])
 @pytest.mark.parametrize("missing", ["absent", "none"])
-def test_a_missing_label_is_named_where_one_is_needed(name, missing):
+def test_p07_a_missing_label_is_named_where_one_is_needed(name, missing):
     settings = {"labeled_patients": 2, "num_validation": 2, "num_test": 2}
     cases = acdc_like(8)
     victim = getattr(split_cases(cases, **settings), name)[0]["image"]
@@ -265,7 +274,7 @@ def test_a_missing_label_is_named_where_one_is_needed(name, missing):
         split_cases(cases, **settings)
 
 
-def test_a_missing_label_is_no_matter_where_none_is_needed():
+def test_p07_a_missing_label_is_no_matter_where_none_is_needed():
     settings = {"labeled_patients": 2, "num_test": 2}
     cases = acdc_like(8)
     expected = split_cases(cases, **settings)

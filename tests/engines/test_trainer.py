@@ -373,7 +373,7 @@ def test_gradients_may_be_gathered_over_batches():
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
 
 
-def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero():
+def test_p25_the_learning_rate_rises_to_its_peak_and_falls_to_zero():
     peak, iterations, warmup = 0.03, 60, 6
     students = students_of(network=lambda: nn.Conv2d(1, 3, 1))
     optimizer = torch.optim.RAdam(students.parameters(), lr=peak)

@@ -60,8 +60,9 @@ class Reads(torch.nn.Module):
     ids=["ACDC", "qform alone", "oblique", "RAS"],
 )
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
-def test_what_an_evaluator_predicts_lies_voxel_on_voxel_on_the_image(tmp_path, affine, sform_code, qform_code, suffix):
-    """P2."""
+def test_p02_what_an_evaluator_predicts_lies_voxel_on_voxel_on_the_image(
+    tmp_path, affine, sform_code, qform_code, suffix
+):
     truth = RNG.integers(0, 4, (37, 29, 5))
     truth.flat[:2] = 0, 3  # so that intensities are scaled by 3
     source = write(

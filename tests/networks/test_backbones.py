@@ -115,7 +115,7 @@ def deterministic() -> Iterator[None]:
     ],
     ids=name_of,
 )
-def test_the_output_has_the_size_of_the_image(backbone, size):
+def test_p20_the_output_has_the_size_of_the_image(backbone, size):
     image = torch.randn(2, 1, *size)
     logits = backbone(out_channels=3).eval()(image)
     assert logits.shape == (2, 3, *size)
@@ -193,7 +193,7 @@ def test_the_network_learns(backbone):
 @pytest.mark.usefixtures("deterministic")
 @each_backbone
 @pytest.mark.parametrize("size", [(37, 29), (9, 17, 11)], ids=["2d", "3d"])
-def test_forward_and_backward_run_under_deterministic_algorithms(backbone, size):
+def test_p19_forward_and_backward_run_under_deterministic_algorithms(backbone, size):
     network = backbone(len(size), **backbone.dropout)
     image = torch.randn(2, 1, *size)
     gradients = []

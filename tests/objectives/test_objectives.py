@@ -160,7 +160,7 @@ INFERRED_TERMS = {
 
 
 @pytest.mark.parametrize("term", INFERRED_TERMS.values(), ids=INFERRED_TERMS.keys())
-def test_of_all_networks_students_alone_learn_from_a_term(term):
+def test_p23_of_all_networks_students_alone_learn_from_a_term(term):
     students, teachers, discriminator = everyone()
     step = inferred_step(students, teachers, discriminator)
     term(step).backward()
@@ -248,7 +248,7 @@ def test_supervised_takes_the_losses_of_monai():
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, DiceLoss(to_onehot_y=True, softmax=True)], ids=["CE", "Dice"])
-def test_perfect_logits_have_no_loss(loss):
+def test_p15_perfect_logits_have_no_loss(loss):
     label = torch.arange(4).repeat(2, 15).reshape(2, 1, 6, 10)
     logits = 100.0 * nn.functional.one_hot(label[:, 0], 4).movedim(-1, 1)
     step = Step(0.0, label, logits.expand(3, 2, 4, 6, 10))
@@ -328,7 +328,7 @@ def of_uncertainty(uncertainty: float, classes: int) -> Step:
 
 @pytest.mark.parametrize("classes", [2, 4, 9], ids=lambda c: f"{c} classes")
 @pytest.mark.parametrize("threshold", [0.5, 0.75, 1.0])
-def test_the_threshold_is_a_share_of_the_largest_entropy_which_depends_on_the_classes(classes, threshold):
+def test_p21_the_threshold_is_a_share_of_the_largest_entropy_which_depends_on_the_classes(classes, threshold):
     bound = threshold * math.log(classes)
     for uncertainty, share in ((bound - 1e-3, 1.0), (bound, 0.0), (bound + 1e-3, 0.0)):
         step = of_uncertainty(uncertainty, classes)
@@ -437,7 +437,7 @@ def test_self_paced_co_training_without_a_pace_is_the_plain_one_for_each_student
 
 
 @pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
-def test_the_notes_are_right(students):
+def test_p17_the_notes_are_right(students):
     step = views_of(students)
     SelfPacedCoTraining(pace=0.3)(step)
 
