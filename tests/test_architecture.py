@@ -12,6 +12,7 @@ import pytest
 from ignite.engine import Engine
 
 import monai_spct
+from monai_spct.bundles import bundles_folder
 
 LAYERS = [
     ["functional"],
@@ -66,6 +67,16 @@ def calls_of(path: Path) -> list[str]:
     """The last part of the name of everything that a file calls; docstrings do not count."""
     functions = [n.func for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
     return [f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "") for f in functions]
+
+
+def keywords_of(path: Path, function: str) -> list[dict[str, object]]:
+    """The literal keyword arguments of each call of a function."""
+    calls = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
+    return [
+        {item.arg: item.value.value for item in call.keywords if item.arg and isinstance(item.value, ast.Constant)}
+        for call in calls
+        if ast.unparse(call.func) == function
+    ]
 
 
 def test_each_package_has_its_layer():
@@ -171,3 +182,16 @@ def test_no_engine_is_put_together_by_hand(path):
 def test_gradients_are_computed_in_engines_and_handlers_alone(path):
     if package_of(module_of(path)) not in ("engines", "handlers"):
         assert "backward" not in calls_of(path)
+
+
+@each_source
+def test_no_file_that_is_read_can_run_code(path):
+    """Beside ruff's rules, which know neither of these."""
+    assert all(given.get("weights_only") is True for given in keywords_of(path, "torch.load"))
+    assert all(given.get("allow_pickle") is False for given in keywords_of(path, "np.load"))
+
+
+def test_bundles_load_weights_by_the_function_that_checks_them():
+    configs = "".join(config.read_text() for config in bundles_folder().rglob("*.json"))
+    assert "monai_spct.networks.load_weights" in configs
+    assert not [name for name in ("torch.load", "CheckpointLoader", "pickle") if name in configs]

@@ -256,7 +256,7 @@ def _twice(cases: Sequence[tuple[str, Case]]) -> list[str]:
     places: dict[str, list[str]] = {}
     for name, case in cases:
         for file in _files(case["image"]):
-            places.setdefault(os.path.realpath(file), []).append(name)
+            places.setdefault(os.path.realpath(file) if is_there(file) else file, []).append(name)
     return [
         f"{file} is there {len(names)} times, in {' and '.join(f'`{name}`' for name in names)}."
         for file, names in places.items()

@@ -21,6 +21,7 @@ _BYTES = {
     **dict.fromkeys(("MET_INT", "MET_UINT", "MET_LONG", "MET_ULONG", "MET_FLOAT"), 4),
     **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
 }
+_SMALLEST, _LARGEST = 1e-9, 1e9  # mm; beyond, no header can hold the geometry in single precision
 _LONGEST = 16384  # bytes; a header has some twenty lines
 _PART = 1 << 20  # bytes to unpack at a time
 
@@ -182,12 +183,14 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"DimSize is {fields['DimSize']}")
     spacing = _numbers(fields, ("ElementSpacing", "ElementSize"), (1, 1, 1))
-    if not spacing.all():
+    if np.abs(spacing).min() < _SMALLEST:
         raise ValueError(f"ElementSpacing is {' '.join(f'{size:g}' for size in spacing)}")
     # a row of the file is the direction of an axis
     directions = (
         _numbers(fields, ("TransformMatrix", "Rotation", "Orientation"), (1, 0, 0, 0, 1, 0, 0, 0, 1)).reshape(3, 3).T
     )
+    if not np.allclose(directions.T @ directions, np.eye(3), atol=1e-2):
+        raise ValueError("TransformMatrix must hold three directions of length 1 at right angles")
     affine = np.eye(4)
     affine[:3, :3] = directions * spacing
     affine[:3, 3] = _numbers(fields, ("Offset", "Position", "Origin"), (0, 0, 0))
@@ -227,6 +230,6 @@ def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[floa
     """The numbers under the first of the names that is there."""
     given = next((fields[name].split() for name in names if name in fields), default)
     numbers = np.asarray(given, dtype=np.float64)
-    if numbers.shape != (len(default),) or not np.isfinite(numbers).all():
+    if numbers.shape != (len(default),) or not (np.abs(numbers) <= _LARGEST).all():  # nan fails, too
         raise ValueError(f"{names[0]} must be {len(default)} numbers")
     return numbers

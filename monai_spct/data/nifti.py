@@ -115,6 +115,8 @@ class HeaderSpacingReader(NibabelReader):
                 images.append(type(image)(image.dataobj, true_affine(image), header))
             except (OSError, ValueError) as error:
                 images.append(error)
+            except Exception as error:  # if it were raised, `LoadImage` would try readers that know less
+                images.append(ValueError(f"{name} is not a readable NIfTI file: {_reason(error)}."))
         return images if len(images) > 1 else images[0]
 
     def get_data(self, img: Any) -> tuple[NDArray[Any], dict[str, Any]]:

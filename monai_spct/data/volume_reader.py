@@ -14,7 +14,7 @@ from monai.utils.module import OptionalImportError
 from numpy.typing import NDArray
 
 from monai_spct import rules
-from monai_spct.data.metaimage import is_metaimage, problem_of
+from monai_spct.data.metaimage import is_metaimage, problem_of, read_header
 from monai_spct.data.nifti import HeaderSpacingReader
 
 __all__ = ["VolumeReader"]
@@ -73,6 +73,8 @@ class VolumeReader(ImageReader):
             if isinstance(image, Exception):
                 raise image
             voxels, meta = reader.get_data(image)
+            if is_metaimage(name):
+                _refuse_other_geometry(name, voxels.shape, meta[MetaKeys.AFFINE])
             if voxels.ndim != 3:
                 raise ValueError(f"{name} must be a volume with three axes, got the shape {voxels.shape}.")
             channels.append((name, voxels, meta))
@@ -100,3 +102,13 @@ def _opened(name: _Name, **kwargs: Any) -> tuple[ImageReader | None, Any]:
         return None, ImportError(f'{name} is read by ITK, which is not installed: pip install "monai-spct[itk]"')
     except RuntimeError as error:
         return None, ValueError(f"{name} is damaged: {error}")
+
+
+def _refuse_other_geometry(name: _Name, shape: tuple[int, ...], affine: NDArray[Any]) -> None:
+    """Of a header with a line that it does not understand, ITK says nothing and takes defaults for others."""
+    header = read_header(name)
+    if shape != header.shape or not np.allclose(affine, header.affine, atol=1e-3):
+        raise ValueError(
+            f"{name} has a header that ITK does not understand: it reads the shape {shape} and the affine "
+            f"{np.asarray(affine).tolist()} instead of {header.shape} and {header.affine.tolist()}."
+        )

@@ -168,6 +168,54 @@ def test_what_cannot_be_true_of_the_lists_is_all_named(tmp_path, lists, messages
     assert len(str(error.value).splitlines()) == 1 + len(messages)
 
 
+@pytest.mark.parametrize("name", ["../secret.nii", "x/../../secret.nii"])
+@pytest.mark.parametrize("key", ["image", "channel", "label"])
+def test_a_relative_path_cannot_leave_the_folder_of_the_list(tmp_path, name, key):
+    (tmp_path / "secret.nii").touch()
+    (tmp_path / "data" / "x").mkdir(parents=True)
+    case = {"image": a(name), "channel": a(["a.nii", name]), "label": a("a.nii", name)}[key]
+    lists = {"labeled" if key == "label" else "unlabeled": [case]}
+    with pytest.raises(
+        ValueError, match=r"case 1 of .* must be below the folder of the list, or have its abs"
+    ) as error:
+        read_datalist(written(tmp_path / "data", lists, touch=False))
+    assert repr(name) in str(error.value)
+
+
+def test_an_absolute_path_and_a_link_are_the_hand_of_who_made_them(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for name in "ab":
+        (tmp_path / "elsewhere" / f"{name}.nii").touch()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
+    lists = {"unlabeled": [a(str(tmp_path / "elsewhere" / "a.nii")), a("link/b.nii")]}
+    assert [case["case"] for case in read_datalist(written(tmp_path / "data", lists, touch=False)).unlabeled] == [
+        "a",
+        "b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x" * 300, "names files that do not exist"),
+        ("~nobody_of_this_name/a.nii", "names files that do not exist"),
+        ("a\0b.nii", "`case` must be the name of a file"),
+        ("\ud800.nii", "`case` must be the name of a file"),
+    ],
+    ids=["long", "unknown home", "null", "surrogate"],
+)
+def test_a_name_that_no_file_has_is_refused_with_that_of_the_list(tmp_path, name, message):
+    with pytest.raises((FileNotFoundError, ValueError), match=rf"my\.json(.|\n)*{message}"):
+        read_datalist(written(tmp_path, {"unlabeled": [a(name)]}, touch=False))
+
+
+def test_lists_nested_without_end_are_refused(tmp_path):
+    (tmp_path / "my.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"my\.json is not JSON"):
+        read_datalist(tmp_path / "my.json")
+
+
 def test_an_image_behind_a_link_is_the_same_image(tmp_path):
     path = written(tmp_path, {"labeled": [a("a.nii", "g.nii")], "test": [a("b.nii", "g.nii")]})
     (tmp_path / "b.nii").unlink()

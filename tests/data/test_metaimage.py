@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -203,6 +204,94 @@ def test_p04_compressed_voxels_that_itk_would_make_up_are_refused(tmp_path, data
     assert problem_of(path) is None  # they are not looked at unless one asks
     with pytest.raises(ValueError, match=message):
         LoadImage(reader=VolumeReader())(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("/etc/hostname", "which is not below the folder of the header"),
+        ("../secret.raw", "which is not below the folder of the header"),
+        ("x/../../secret.raw", "which is not below the folder of the header"),
+        ("LIST", "give volumes whose voxels are in one file"),
+        ("LIST 2", "give volumes whose voxels are in one file"),
+        ("case.%03d.raw 1 4 1", "give volumes whose voxels are in one file"),
+    ],
+)
+def test_voxels_out_of_the_folder_or_in_several_files_are_refused(tmp_path, name, message):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "secret.raw").write_bytes(VOXELS.tobytes(order="F"))
+    path = a_volume(tmp_path / "data", ElementDataFile=name)
+    for read in (read_header, LoadImage(reader=VolumeReader())):
+        with pytest.raises(ValueError, match=message) as error:
+            read(path)
+        assert f"{path} is not a readable MetaImage header: ElementDataFile is {name}" in str(error.value)
+
+
+def test_voxels_in_a_folder_below_are_read(tmp_path):
+    pytest.importorskip("itk")
+    path = a_volume(tmp_path, ElementDataFile="below/case.raw")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "case.raw").rename(tmp_path / "below" / "case.raw")
+    np.testing.assert_array_equal(np.asarray(LoadImage(reader=VolumeReader())(path)), VOXELS)
+
+
+def test_a_line_that_itk_stumbles_over_does_not_change_the_others(tmp_path):
+    pytest.importorskip("itk")
+    path = a_volume(tmp_path, CenterOfRotation="=")
+    assert problem_of(path) is None
+    with pytest.raises(ValueError, match=r"case\.mhd has a header that ITK does not understand"):
+        LoadImage(reader=VolumeReader())(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"TransformMatrix": "1 0 0 0 1 1e30 0 0 1"}, "TransformMatrix must hold three directions of length 1"),
+        ({"TransformMatrix": "1 0 0 0 0 0 0 0 1"}, "TransformMatrix must hold three directions of length 1"),
+        ({"ElementSpacing": "0.5 1e-300 3"}, "ElementSpacing is 0.5 1e-300 3"),
+        ({"ElementSpacing": "0.5 1e300 3"}, "ElementSpacing must be 3 numbers"),
+        ({"Offset": "0 0 inf"}, "Offset must be 3 numbers"),
+    ],
+    ids=["sheared", "flat", "tiny", "huge", "nowhere"],
+)
+def test_a_geometry_that_no_scanner_has_is_refused(tmp_path, changes, message):
+    assert message in str(problem_of(a_volume(tmp_path, **changes)))
+
+
+def test_a_field_that_is_there_twice_is_refused(tmp_path):
+    path = a_volume(tmp_path)
+    path.write_text(f"DimSize = 4 5 6\n{path.read_text()}")
+    assert "DimSize is there twice" in str(problem_of(path))
+
+
+def test_text_that_itk_cannot_hold_is_refused(tmp_path):
+    path = a_volume(tmp_path)
+    path.write_bytes(b"Comment = M\xfcller\n" + path.read_bytes())
+    assert "it is not text in UTF-8" in str(problem_of(path))
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["size told", "size not told"])
+def test_compressed_voxels_without_their_checksum_are_refused(tmp_path, told):
+    path = compressed(tmp_path)
+    data = path.with_suffix(".zraw").read_bytes()
+    path.with_suffix(".zraw").write_bytes(data[:-4])
+    rewrite(path, CompressedDataSize=len(data) - 4 if told else None)
+    assert "its checksum is missing" in str(problem_of(path, unpack=True))
+
+
+def test_compressed_voxels_take_no_more_memory_than_the_header_tells(tmp_path):
+    path = compressed(tmp_path)
+    data = zlib.compress(bytes(1 << 28))
+    path.with_suffix(".zraw").write_bytes(data)
+    rewrite(path, CompressedDataSize=len(data))
+    tracemalloc.start()
+    try:
+        problem = problem_of(path, unpack=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "bytes of voxels when unpacked, and its header tells of 240" in str(problem)
+    assert peak < 1 << 23
 
 
 def test_a_zraw_whose_header_does_not_tell_its_size_is_left_to_itk(tmp_path):

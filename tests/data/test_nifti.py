@@ -282,6 +282,61 @@ def test_a_file_cut_in_its_voxels_is_named(tmp_path, suffix):
         load(path)
 
 
+@np.errstate(all="ignore")
+def test_voxels_too_small_to_be_any_are_refused(tmp_path):
+    header = nib.Nifti2Image(volume((8, 8, 4)), np.eye(4)).header
+    header["pixdim"][3] = header["srow_z"][2] = 1e-303
+    header["vox_offset"] = 544
+    path = tmp_path / "small.nii"
+    path.write_bytes(header.binaryblock + bytes(2048))
+    with pytest.raises(ValueError, match=r"small\.nii is not a readable NIfTI file: Could not decompose affine"):
+        load(path)
+
+
+def test_a_turned_bit_of_a_compressed_file_is_seen(tmp_path):
+    path = write(tmp_path / "turned.nii.gz", volume((64, 64, 99)), sform=LPS, pixdim=(1, 1, 1))
+    content = bytearray(gzip.compress(gzip.decompress(path.read_bytes()), 0))  # stored: any bit is a voxel's
+    content[-20] ^= 1
+    path.write_bytes(content)
+    assert nib.load(path).get_fdata().shape == (64, 64, 99)  # which nibabel lets pass
+    with pytest.raises(ValueError, match=r"turned\.nii\.gz is truncated or damaged: CRC check failed"):
+        load(path)
+
+
+def test_what_follows_the_voxels_of_a_compressed_file_is_passed_over(tmp_path):
+    path = write(tmp_path / "more.nii.gz", volume((8, 8, 4)), sform=LPS, pixdim=(1, 1, 1))
+    expected = load(path).numpy()
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + bytes(3 << 20)))
+    np.testing.assert_array_equal(load(path).numpy(), expected)
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"vox_offset": 0}, "must have its voxels behind its header, got them at byte 0"),
+        ({"vox_offset": 100}, "is not a readable NIfTI file: vox offset 100 too low|behind its header, .* byte 100"),
+        ({"vox_offset": np.inf}, "is not a readable NIfTI file: cannot convert float infinity"),
+        ({"dim": [3, 32767, 32767, 32767, 1, 1, 1, 1]}, "is truncated: it has"),
+        ({"dim": [3, 8, -8, 4, 1, 1, 1, 1]}, "must have voxels, got the shape"),
+        ({"dim": [3, 8, 0, 4, 1, 1, 1, 1]}, "must have voxels, got the shape"),
+    ],
+    ids=["in the header", "too low", "nowhere", "huge", "negative", "none"],
+)
+def test_voxels_that_are_not_there_are_not_made_up(tmp_path, suffix, fields, message):
+    path = write(tmp_path / f"bad{suffix}", volume((8, 8, 4)), sform=LPS, pixdim=(1, 1, 1))
+    content = path.read_bytes() if suffix == ".nii" else gzip.decompress(path.read_bytes())
+    header = nib.Nifti1Header(content[:348], check=False)
+    for name, value in fields.items():
+        header[name] = value
+    content = header.binaryblock + content[348:]
+    path.write_bytes(content if suffix == ".nii" else gzip.compress(content))
+    for read in (load, read_header):
+        with pytest.raises(ValueError, match=message) as error:
+            read(path)
+        assert str(path) in str(error.value)
+
+
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8b\x08", b"not an image at all"], ids=["empty", "cut", "text"])
 def test_what_is_no_nifti_is_named(tmp_path, content):
     path = tmp_path / "bad.nii.gz"

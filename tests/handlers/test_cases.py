@@ -31,6 +31,17 @@ def test_the_next_run_begins_anew():
     assert names({}, image("b/one.nii.gz")) == "one"
 
 
+@pytest.mark.parametrize("name", ["../one", "/tmp/one", "a/../../one", "..", "a\\..\\one"])
+def test_a_case_cannot_lead_its_files_out_of_their_folder(tmp_path, name):
+    with pytest.raises(ValueError, match="`case` must be the name of a file, got "):
+        CaseNames()({"case": name}, image("a/one.nii.gz"))
+    engine = Engine(lambda _, batch: batch)
+    SavePredictions(tmp_path / "predictions").attach(engine)
+    with pytest.raises(ValueError, match="`case` must be the name of a file, got "):
+        engine.run([[{"case": name, "image": image("a/one.nii.gz"), "pred": image("")}]])
+    assert not list(tmp_path.rglob("*"))
+
+
 @pytest.mark.parametrize("handler", [SavePictures, SavePredictions])
 def test_two_images_of_one_name_are_refused_by_all_alike(tmp_path, handler, monkeypatch):
     monkeypatch.setattr("monai_spct.handlers.predictions.save_like", lambda *_, **__: None)

@@ -94,6 +94,58 @@ def test_scores_agree_with_brute_force_and_are_symmetric(maps, spacing):
     assert score_volume(truth, pred, structures=CARDIAC, spacing=spacing) == scores
 
 
+TWO_MAPS = st.tuples(*[hnp.arrays(np.int64, (4, 5, 3), elements=st.integers(0, 3))] * 2)
+SPACINGS = st.tuples(*[st.floats(0.1, 20)] * 3)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    maps=TWO_MAPS,
+    spacing=SPACINGS,
+    order=st.permutations(range(3)),
+    flipped=st.sets(st.integers(0, 2)),
+    shift=st.integers(0, 3),
+)
+def test_scores_do_not_depend_on_how_the_axes_lie(maps, spacing, order, flipped, shift):
+    pred, truth = maps
+    expected = score_volume(pred, truth, structures=CARDIAC, spacing=spacing)
+
+    def moved(volume):
+        volume = np.flip(volume, tuple(flipped)).transpose(order)
+        return np.pad(volume, shift)
+
+    scores = score_volume(moved(pred), moved(truth), structures=CARDIAC, spacing=[spacing[axis] for axis in order])
+    for one, other in zip(expected, scores, strict=True):
+        assert (one.dsc, one.missed) == (other.dsc, other.missed)
+        if not one.missed:  # a missed one counts by the size of the volume, which grew
+            assert (other.hd, other.hd95) == pytest.approx((one.hd, one.hd95), rel=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(maps=TWO_MAPS, spacing=SPACINGS, factor=st.floats(0.1, 10))
+def test_distances_grow_with_the_spacing_and_overlap_does_not(maps, spacing, factor):
+    once = score_volume(*maps, structures=CARDIAC, spacing=spacing)
+    scaled = score_volume(*maps, structures=CARDIAC, spacing=[size * factor for size in spacing])
+    for one, other in zip(once, scaled, strict=True):
+        assert (one.dsc, one.missed) == (other.dsc, other.missed)
+        assert 0 <= one.dsc <= 1
+        assert (other.hd, other.hd95) == pytest.approx((factor * one.hd, factor * one.hd95), rel=1e-9)
+
+
+@settings(deadline=None, max_examples=20)
+@given(maps=TWO_MAPS, spacing=SPACINGS)
+def test_only_what_is_alike_has_the_best_scores(maps, spacing):
+    pred, truth = maps
+    for score in score_volume(pred, pred, structures=CARDIAC, spacing=spacing):
+        assert (score.dsc, score.hd, score.hd95, score.missed) == (1, 0, 0, False)
+    for (index, _), score in zip(
+        CARDIAC.items(), score_volume(pred, truth, structures=CARDIAC, spacing=spacing), strict=True
+    ):
+        alike = bool(((pred == index) == (truth == index)).all())
+        assert (score.dsc == 1) == alike
+        assert (score.hd == 0) == alike
+
+
 @pytest.mark.parametrize("shape", [(9, 8, 5), (31, 17, 3)], ids=str)
 def test_solid_organs_agree_with_brute_force(shape):
     grid = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
