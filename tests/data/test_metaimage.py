@@ -237,7 +237,7 @@ def test_voxels_in_a_folder_below_are_read(tmp_path):
 
 def test_a_line_that_itk_stumbles_over_does_not_change_the_others(tmp_path):
     pytest.importorskip("itk")
-    path = a_volume(tmp_path, CenterOfRotation="=")
+    path = a_volume(tmp_path, CenterOfRotation="=", AnatomicalOrientation=None)
     assert problem_of(path) is None
     with pytest.raises(ValueError, match=r"case\.mhd has a header that ITK does not understand"):
         LoadImage(reader=VolumeReader())(path)
@@ -246,7 +246,7 @@ def test_a_line_that_itk_stumbles_over_does_not_change_the_others(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"TransformMatrix": "1 0 0 0 1 1e30 0 0 1"}, "TransformMatrix must hold three directions of length 1"),
+        ({"TransformMatrix": "1 0 0 0 1 0.5 0 0 1"}, "TransformMatrix must hold three directions of length 1"),
         ({"TransformMatrix": "1 0 0 0 0 0 0 0 1"}, "TransformMatrix must hold three directions of length 1"),
         ({"ElementSpacing": "0.5 1e-300 3"}, "ElementSpacing is 0.5 1e-300 3"),
         ({"ElementSpacing": "0.5 1e300 3"}, "ElementSpacing must be 3 numbers"),
