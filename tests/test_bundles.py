@@ -19,6 +19,7 @@ from monai_spct.bundles import (
     join_processes,
     put_the_cause_last,
     refuse_idle_settings,
+    refuse_processes_apart,
     refuse_unknown_overrides,
     tell_results,
 )
@@ -479,6 +480,43 @@ def test_each_process_needs_a_gpu_of_its_own(monkeypatch, device):
     message = rf"`device` must be a GPU of its own .* the {torch.cuda.device_count()} .*, got {device} in process 1:"
     with pytest.raises(ValueError, match=message):
         join_processes(device)
+
+
+def test_a_wait_for_nothing_is_refused(monkeypatch):
+    for name, value in PROCESS.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=r"`timeout_minutes` must be positive, got 0"):
+        join_processes("cpu", timeout_minutes=0)
+
+
+@pytest.mark.parametrize(
+    ("overlay", "remedy"), [("a.json", "add `a.json` as the last config, or start one"), (None, "start one")]
+)
+def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch, overlay, remedy):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=f"`WORLD_SIZE` is 2, .* of the others: {remedy} without `torchrun`"):
+        refuse_processes_apart(overlay)
+
+
+@pytest.mark.parametrize("count", ["1", "", None])
+def test_a_process_alone_is_not(monkeypatch, count):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if count is not None:
+        monkeypatch.setenv("WORLD_SIZE", count)
+    refuse_processes_apart("a.json")
+
+
+@pytest.mark.parametrize("bundle", ["acdc", "prostate", "spleen"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "inference"])
+def test_each_config_refuses_to_be_run_by_several_processes_apart(bundle, name):
+    config = json.loads((bundles_folder() / bundle / "configs" / f"{name}.json").read_text())
+    # a training joins the others in the end of `initialize`
+    steps = config["run" if name == "train" else "initialize"]
+    target = "monai_spct.bundles.refuse_processes_apart"
+    [step] = [step for step in steps if isinstance(step, dict) and step["_target_"] == target]
+    assert step.get("overlay") == ("multi_gpu_train.json" if name == "train" else None)
+    if name == "train":
+        assert steps.index(step) == 0
 
 
 # What a training leaves
