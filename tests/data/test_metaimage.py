@@ -144,7 +144,7 @@ def half_of_the_data(path: Path) -> None:
         (lambda path: rewrite(path, ElementType="MET_OTHER"), "ElementType is MET_OTHER"),
         (lambda path: rewrite(path, ElementSpacing="1 1"), "ElementSpacing must be 3 numbers"),
         (lambda path: rewrite(path, ElementSpacing="1 nan 1"), "ElementSpacing must be 3 numbers"),
-        (lambda path: path.write_bytes(b"\x00\xff" * 50), "it has no NDims"),
+        (lambda path: path.write_bytes(b"\x00\xff" * 50), "it is not text in UTF-8"),
         (lambda path: path.write_text(""), "it has no NDims"),
         (lambda path: path.unlink(), "does not exist"),
     ],

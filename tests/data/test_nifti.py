@@ -278,7 +278,7 @@ def test_closest_canonical_flips_the_corrected_affine(tmp_path):
 def test_a_file_cut_in_its_voxels_is_named(tmp_path, suffix):
     path = write(tmp_path / f"cut{suffix}", volume((40, 40, 9)), sform=LPS, pixdim=(1, 1, 1))
     path.write_bytes(path.read_bytes()[:-3000])
-    with pytest.raises(ValueError, match=rf"cut{suffix} is truncated or damaged: "):
+    with pytest.raises(ValueError, match=rf"cut{suffix} is truncated( or damaged)?: "):
         load(path)
 
 
