@@ -205,7 +205,7 @@ def test_the_weights_that_predict_are_a_bare_state_dict(runs, name):
 
 def test_p31_every_file_that_is_written_can_be_loaded_safely(runs):
     names = [path.relative_to(runs.output).as_posix() for path in loaded_safely(runs.output)]
-    assert names == [f"models/{name}.pt" for name in ("best", "epoch_001", "last", "model")]
+    assert names == [f"models/{name}.pt" for name in ("best", "epoch_001", "last", "last_1", "model")]
     for folder in ("eval", "predictions"):  # which are there too, and hold no such file
         assert any((runs.output / folder).iterdir())
 
@@ -245,7 +245,7 @@ def test_no_file_is_left_half_written(runs):
     hidden = [path.name for path in runs.output.rglob(".*")]
     assert hidden == []
     models = sorted(path.name for path in (runs.output / "models").iterdir())
-    assert models == ["best.pt", "epoch_001.pt", "last.pt", "model.pt"]
+    assert models == ["best.pt", "epoch_001.pt", "last.pt", "last_1.pt", "model.pt"]
 
 
 def test_p18_losses_pace_and_agreement_are_on_record(runs):
@@ -552,7 +552,7 @@ def test_p28_one_seed_makes_the_same_bytes_twice_and_with_workers(tmp_path, data
             files[name] = {**models, "history.csv": rows}
     finally:
         torch.use_deterministic_algorithms(False)
-    assert set(files["once"]) == {"best.pt", "epoch_001.pt", "history.csv", "last.pt", "model.pt"}
+    assert set(files["once"]) == {"best.pt", "epoch_001.pt", "history.csv", "last.pt", "last_1.pt", "model.pt"}
     for name in ("twice", "with workers"):
         assert [file for file in files["once"] if files[name][file] != files["once"][file]] == []
     assert files["once"]["model.pt"] != files["once"]["epoch_001.pt"]  # so that something was learned
