@@ -200,6 +200,7 @@ def test_a_run_of_two_that_broke_off_ends_where_it_would_have_ended(looked_into,
     files = [
         torch.load(looked_into[0] / run / "models" / "last.pt", weights_only=True) for run in ("method", "resumed")
     ]
+    assert [file.pop("tensorboard").keys() for file in files] == [{"sizes"}] * 2  # of files with names of their own
     assert same(*files)
 
 

@@ -240,6 +240,22 @@ def test_asked_again_and_again_it_arrives(runs):
     assert_as_uninterrupted(runs, output)
 
 
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
+def test_two_processes_of_which_one_is_asked_end_together_and_go_on_together(runs):
+    output = runs.folder / "two"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += ["-m", "tests.faults.two_to_end", str(runs.data), str(output)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [(output / f"statuses_{rank}.txt").read_text() for rank in (0, 1)] == ["[0, 143, 0]"] * 2
+    assert "the state after iteration 10, in epoch 1," in done.stderr
+    expected, found = states(output / "whole"), states(output / "parts")
+    assert [name for name in expected if not same(expected[name], found[name])] == []
+    assert rows(output / "parts") == rows(output / "whole")
+    assert curves(output / "parts") == curves(output / "whole")
+
+
 # As one types it
 
 
