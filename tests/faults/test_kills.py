@@ -210,12 +210,13 @@ def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs, number):
 
 @pytest.mark.parametrize(
     ("engine", "count", "saved"),
-    [("train#trainer", 1, 1), ("train#trainer", 6, 6), ("train#trainer", 8, 8),
+    [("train#trainer", 1, 2), ("train#trainer", 6, 7), ("train#trainer", 8, 8),
      ("validate#evaluator", 1, 4), ("validate#evaluator", 6, 12)],
     ids=["first iteration", "amid an epoch", "last iteration of an epoch", "in a validation",
          "in the last validation"],
 )  # fmt: skip
 def test_asked_to_end_it_loses_nothing(runs, engine, count, saved):
+    """The signal comes after the handlers of an iteration, so that the next one is done too."""
     output = runs.new()
     ended = runs.finish(output, resume=False, sigterm_at=[engine, count])
     assert ended.status == 128 + signal.SIGTERM, ended.log
