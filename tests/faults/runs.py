@@ -124,7 +124,7 @@ def in_a_process(fault: str, data: Path, output: Path, **settings: Any) -> subpr
         text=True,
         cwd=root,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        timeout=150,
+        timeout=400,
         check=False,
     )
 
@@ -172,7 +172,6 @@ def main(settings: dict[str, Any], fault: str) -> None:
             lambda: setattr(torch, "save", interrupted_save),
         ),
         "cache": (Events.EPOCH_COMPLETED(once=1), lambda: spoil_cache(Path(settings["cache_dir"]))),
-        "nothing": (Events.EPOCH_STARTED(once=2), lambda: None),
     }
     trainer.add_event_handler(*faults[fault])
     run.run()

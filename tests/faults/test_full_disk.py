@@ -129,7 +129,7 @@ def test_on_a_file_system_without_space_the_last_words_are_what_went_wrong(data,
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        timeout=150,
+        timeout=400,
         check=False,
     )
     if done.returncode in (1, 99) and "Traceback" not in done.stderr:

@@ -1,5 +1,6 @@
 """A file that was there when the training began cannot be read any more: the error names it, or it is not needed."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import torch
 from ignite.engine import Events
 
 from monai_spct.data.slice_cache import StoredSlices
-from tests.faults.runs import failure, in_a_process, last_epoch, part, parts_of_files, training
+from tests.faults.runs import failure, in_a_process, last_epoch, part, parts_of_files, spoil_cache, training
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
@@ -42,23 +43,29 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("key", ["image", "label"])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_validation_that_cannot_read_names_the_file_and_the_training_can_go_on(data, own_data, tmp_path, key, fault):
+def test_a_validation_that_cannot_read_names_the_file(own_data, tmp_path, fault):
     """Images for validation are read by each validation."""
     output = tmp_path / "output"
     run = training(own_data, output, **VALIDATED)
-    path = Path(part(run, "split").validation[1][key])
+    path = Path(part(run, "split").validation[1]["image"])
     part(run, "train#trainer").add_event_handler(Events.ITERATION_COMPLETED(once=3), lambda: fault(path))
     assert str(path) in failure(run.run)
     assert last_epoch(output) == 1
     assert parts_of_files(output) == []
 
-    if key == "image":  # once for each fault will do
-        shutil.rmtree(own_data)
-        shutil.copytree(data, own_data)
-        training(own_data, output, **VALIDATED, resume=True).run()
-        assert last_epoch(output) == 3
+
+def test_a_training_that_missed_a_label_goes_on_when_it_is_there_again(own_data, tmp_path):
+    output = tmp_path / "output"
+    run = training(own_data, output, **VALIDATED)
+    path = Path(part(run, "split").validation[1]["label"])
+    kept = path.with_suffix(".kept")
+    part(run, "train#trainer").add_event_handler(Events.ITERATION_COMPLETED(once=3), lambda: path.rename(kept))
+    assert failure(run.run) == f"No such file or no access: '{path}'"
+    assert last_epoch(output) == 1
+    kept.rename(path)
+    training(own_data, output, **VALIDATED, resume=True).run()
+    assert last_epoch(output) == 3
 
 
 @pytest.mark.parametrize("cache_dir", [None, "cache"], ids=["memory", "cache"])
@@ -120,25 +127,31 @@ def test_slices_can_be_counted_from_the_end_and_no_further(stored):
     assert len(list(stored)) == 3
 
 
-def test_a_training_without_its_cache_names_the_file_and_can_go_on(data, tmp_path):
-    cache = tmp_path / "cache"
-    run = training(data, tmp_path / "output", cache_dir=str(cache))
-    part(run, "train#trainer").add_event_handler(Events.EPOCH_COMPLETED(once=1), lambda: shutil.rmtree(cache))
-    assert re.fullmatch(rf"\[Errno 2\] No such file or directory: '{cache}/\w+\.npy'", failure(run.run))
-    assert last_epoch(tmp_path / "output") == 1
-    training(data, tmp_path / "output", cache_dir=str(cache), resume=True).run()
-    assert last_epoch(tmp_path / "output") == 3
+MISSING = r"\[Errno 2\] No such file or directory: '{cache}/\w+\.npy'"
+DAMAGED = r"{cache}/\w+\.npy was damaged after its slices had been prepared: "
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_training_whose_cache_was_damaged_names_the_file_and_can_go_on(data, tmp_path, num_workers):
+@pytest.mark.parametrize(
+    ("fault", "message"), [(shutil.rmtree, MISSING), (spoil_cache, DAMAGED)], ids=["deleted", "damaged"]
+)
+def test_a_training_without_its_cache_names_the_file_and_can_go_on(data, tmp_path, fault, message):
     output, cache = tmp_path / "output", tmp_path / "cache"
-    done = in_a_process("cache", data, output, cache_dir=str(cache), num_workers=num_workers)
-    assert done.returncode == 1
-    assert re.search(rf"ValueError: {cache}/\w+\.npy was damaged after its slices had been prepared: ", done.stderr)
-    assert last_epoch(output) in (1, 2)  # workers are ahead
+    run = training(data, output, cache_dir=str(cache))
+    part(run, "train#trainer").add_event_handler(Events.EPOCH_COMPLETED(once=1), lambda: fault(cache))
+    assert re.match(message.format(cache=cache), failure(run.run))
+    assert last_epoch(output) == 1
     assert parts_of_files(tmp_path) == []
+
     again = training(data, output, cache_dir=str(cache), resume=True)
-    with pytest.warns(UserWarning, match=r"\.npy is damaged"):
+    with pytest.warns(UserWarning, match=r"\.npy is damaged") if fault is spoil_cache else contextlib.nullcontext():
         again.run()
     assert last_epoch(output) == 3
+
+
+def test_a_worker_without_its_cache_names_the_file(data, tmp_path):
+    output, cache = tmp_path / "output", tmp_path / "cache"
+    done = in_a_process("cache", data, output, cache_dir=str(cache), num_workers=2)
+    assert done.returncode == 1
+    assert re.search("ValueError: " + DAMAGED.format(cache=cache), done.stderr)
+    assert last_epoch(output) in (1, 2)  # workers are ahead
+    assert parts_of_files(tmp_path) == []

@@ -24,9 +24,3 @@ def test_a_worker_that_is_killed_ends_the_training_which_can_go_on(data, tmp_pat
     assert last_epoch(tmp_path) == 1
     training(data, tmp_path, resume=True).run()
     assert last_epoch(tmp_path) == 3
-
-
-def test_without_a_fault_such_a_training_comes_to_its_end(data, tmp_path):
-    done = in_a_process("nothing", data, tmp_path, num_workers=2)
-    assert done.returncode == 0, done.stderr
-    assert last_epoch(tmp_path) == 3
