@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
+import inspect
 import json
 import logging
 import os
@@ -12,13 +12,25 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
+from pydoc import locate
 from types import TracebackType
+from typing import Any
 
 import ignite.distributed as idist
 import torch
 import yaml
+from monai.bundle import ConfigParser
+from monai.bundle.utils import merge_kv
 from torch import distributed as dist
+from torch import nn
+
+from monai_spct.command_line import config_files, options
+from monai_spct.data import Split
+from monai_spct.functional.checks import positive
+from monai_spct.rules import SIDE
+from monai_spct.settings import with_options, without_places
 
 __all__ = [
     "bundle_root",
@@ -31,7 +43,10 @@ __all__ = [
     "join_processes",
     "put_the_cause_last",
     "refuse_idle_settings",
+    "refuse_processes_apart",
     "refuse_unknown_overrides",
+    "settings_of_run",
+    "synchronize_batch_norms",
     "tell_results",
 ]
 
@@ -115,16 +130,17 @@ def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
         >>> bundle_root("acdc", ["--config_file", "['/data/mine/configs/train.json','/data/mine/configs/small.json']"])
         '/data/mine'
     """
-    for path in _config_files(sys.argv if argv is None else argv):
+    for path in config_files(sys.argv if argv is None else argv):
         if path.parent.name == "configs":
             return str(path.parent.parent)
     return "." if Path("configs/metadata.json").is_file() else str(bundles_folder() / name)
 
 
 def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
-    """Refuse a top-level override on the command line that no config file has, and name the nearest that one has.
+    """Refuse an override, of the command line or of an overlay, that changes nothing, and name the nearest that would.
 
-    MONAI takes ``--max_epoch 7`` without a word and goes on with the old ``max_epochs``.
+    MONAI takes ``--max_epoch 7`` without a word and goes on with the old ``max_epochs``. Overlays are all config files
+    but the first. They may have keys of their own if something refers to them.
 
     Args:
         argv: the command line; this process's by default. One without ``--config_file`` is not looked at.
@@ -139,21 +155,77 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
         Traceback (most recent call last):
         ...
         ValueError: unknown override `--max_epoch`: no config file has such a key. Did you mean `--max_epochs`?
+        >>> refuse_unknown_overrides(["--config_file", config, "--train#inferrer", "7"])
+        Traceback (most recent call last):
+        ...
+        ValueError: unknown override `--train#inferrer`: `train` has no such key. Did you mean `--train#inferer`?
     """
     argv = sys.argv if argv is None else argv
-    files = _config_files(argv)
+    files = config_files(argv)
     if not files:
         return
-    known = set(_RUNNER_OPTIONS)
-    for path in files:
-        known |= {key.lstrip("+") for key in yaml.safe_load(path.read_text())}
+    contents = [yaml.safe_load(path.read_text()) or {} for path in files]
+    # what other runs of the bundle know, since an overlay may serve several of them, and what is run by its name
+    elsewhere = set(argv) | {"initialize", "run", "finalize"}
+    for name in ("train", "evaluate", "inference"):
+        beside = files[0].with_name(f"{name}.json")
+        elsewhere |= set(json.loads(beside.read_text())) if beside.is_file() else set()
+    elsewhere |= set(re.findall(r"[@%](\w+)", json.dumps(contents)))
+    config = ConfigParser(contents[0])
     problems = []
-    for name in _overrides(argv):
-        if name not in known:
-            hint = did_you_mean(name, known - _RUNNER_OPTIONS, prefix="--")
-            problems.append(f"unknown override `--{name}`: no config file has such a key.{hint}")
+    for path, content in zip(files[1:], contents[1:], strict=True):
+        for key, value in content.items():
+            first, *others = parts = key.lstrip("+").replace("::", "#").split("#")
+            there = first in config
+            own = not there and (first.startswith("_") or first in elsewhere)
+            unknown = None if own else _unknown(config.get(), parts)
+            if unknown:
+                shown, why, hint = unknown
+                problems.append(f"unknown key `{shown}` in {path.name}: {why or 'nothing reads it'}.{hint}")
+            if there and not unknown:
+                merge_kv(config, key, value)
+            elif not others:
+                config[first] = value
+    for override in options(argv):
+        parts = override.split("#")
+        if parts[0] not in _RUNNER_OPTIONS and (unknown := _unknown(config.get(), parts, prefix="--")):
+            shown, why, hint = unknown
+            problems.append(f"unknown override `{shown}`: {why or 'no config file has such a key'}.{hint}")
     if problems:
         raise ValueError(" ".join(problems))
+
+
+def _unknown(config: Any, parts: Sequence[str], *, prefix: str = "") -> tuple[str, str, str] | None:
+    """How much of a key is not in a config, where, and which key was meant; nothing if it is there, or may be new."""
+    for depth, part in enumerate(parts):
+        place, shown = "#".join(parts[:depth]), prefix + "#".join(parts[: depth + 1])
+        if isinstance(config, list):
+            if not (part.isdigit() and int(part) < len(config)):
+                return shown, f"`{place}` has {len(config)} items, counted from 0", ""
+            config = config[int(part)]
+        elif not isinstance(config, dict):
+            return None  # a reference or an expression
+        elif part in config:
+            config = config[part]
+        elif depth + 1 == len(parts) and place and _may_be_new(config, part):
+            return None
+        else:
+            hint = did_you_mean(part, map(str, config), prefix=f"{prefix}{place}{'#' if place else ''}")
+            return shown, f"`{place}` has no such key" if place else "", hint
+    return None
+
+
+def _may_be_new(config: dict[str, Any], name: str) -> bool:
+    """Whether a part of a config takes a key that it does not have."""
+    if "_target_" not in config:
+        # numbers and words are data, as the names of structures; parts of a run are all there
+        return name.startswith("_") or not any(isinstance(value, dict | list) for value in config.values())
+    if not difflib.get_close_matches(name, map(str, config), n=1, cutoff=0.9):
+        return True  # an argument, of which the component knows more
+    try:
+        return name in inspect.signature(locate(str(config["_target_"]))).parameters  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # it has a short name, or tells nothing
+        return False
 
 
 def refuse_idle_settings(
@@ -187,9 +259,9 @@ def refuse_idle_settings(
         path.name: {
             str(key).lstrip("+") for key, value in (yaml.safe_load(path.read_text()) or {}).items() if value is not None
         }
-        for path in _config_files(argv)[1:]
+        for path in config_files(argv)[1:]
     }
-    places = {"command line": set(_overrides(argv)), **given}
+    places = {"command line": {key.split("#")[0] for key in options(argv)}, **given}
     found = [f"`{name}` ({place})" for place, names in places.items() for name in idle if name in names]
     if found and datalist is None:
         raise ValueError(f"without a `datalist` there are no lists to choose from: leave out {', '.join(found)}.")
@@ -198,6 +270,34 @@ def refuse_idle_settings(
             "`datalist` says who is labeled, validated and tested, so that other settings of that have no effect:\n"
             f"leave out {', '.join(found)}."
         )
+
+
+def settings_of_run(split: Split | None = None, argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """What the command line's run is made of, for :class:`~monai_spct.handlers.SaveCheckpoints` to compare.
+
+    Args:
+        split: whose cases belong to it, by name.
+        argv: the command line; this process's by default.
+
+    Returns:
+        The keys of its config files and options, but for :data:`~monai_spct.settings.PLACES`, and ``cases`` with the
+        list that each one is on. Nothing without ``--config_file``.
+
+    Example:
+        >>> from monai_spct.bundles import bundles_folder, settings_of_run
+        >>> config = str(bundles_folder() / "acdc" / "configs" / "train.json")
+        >>> settings_of_run(argv=["--config_file", config, "--max_epochs", "7"])["max_epochs"]
+        7
+    """
+    argv = sys.argv if argv is None else argv
+    files = config_files(argv)
+    if not files:
+        return {}
+    given = {key: value for key, value in options(argv).items() if key not in _RUNNER_OPTIONS}
+    content: Any = ConfigParser.load_config_files([str(path) for path in files])
+    lists = {} if split is None else {name: getattr(split, name) for name in SIDE}
+    cases = {case["case"]: name for name, members in lists.items() for case in members}
+    return {**without_places(with_options(content, given)), "cases": cases}
 
 
 def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str:
@@ -239,7 +339,7 @@ def flag(value: object) -> bool:
     return words[str(value).lower()]
 
 
-def join_processes(device: torch.device | str) -> None:
+def join_processes(device: torch.device | str, *, timeout_minutes: float = 30) -> None:
     """Let this process train together with the others that ``torchrun`` has started.
 
     GPUs exchange gradients by NCCL, CPUs by Gloo. The log of all processes but the first has warnings and errors alone.
@@ -247,9 +347,12 @@ def join_processes(device: torch.device | str) -> None:
 
     Args:
         device: of this process: ``cuda:0`` for the first on a machine, ``cuda:1`` for the second, ..., or ``cpu``.
+        timeout_minutes: how long a process waits for another one before it fails. All wait for the slowest when
+            volumes have been loaded and after a validation.
 
     Raises:
-        ValueError: when ``torchrun`` did not start this process, or ``device`` is no GPU of this machine.
+        ValueError: when ``torchrun`` did not start this process, ``device`` is no GPU of this machine, or
+            ``timeout_minutes`` is not positive.
 
     Example:
         >>> from monai_spct.bundles import join_processes
@@ -266,6 +369,7 @@ def join_processes(device: torch.device | str) -> None:
             f"several processes are started by `torchrun`, which sets `{'`, `'.join(variables)}`; missing here: "
             f"{', '.join(missing)}. For one process leave `multi_gpu_train.json` out."
         )
+    timeout = timedelta(minutes=positive("timeout_minutes", timeout_minutes))
     if device.type == "cuda":
         if device.index is None or device.index >= torch.cuda.device_count():
             raise ValueError(
@@ -276,10 +380,62 @@ def join_processes(device: torch.device | str) -> None:
     if "SLURM_JOB_ID" in os.environ:  # there ignite asks SLURM, which knows the jobs and not the processes of a job
         os.environ["SLURM_LOCALID"] = os.environ["LOCAL_RANK"]
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     idist.sync()  # all at once, since ignite's first look at the processes is an exchange among them
     if idist.get_rank() > 0:
         logging.disable(logging.INFO)
+
+
+def refuse_processes_apart(overlay: str | None = None) -> None:
+    """Refuse to be one of several processes that know nothing of each other and write over each other's files.
+
+    Args:
+        overlay: the config with which they work together, by its name; none where there is no such thing.
+
+    Raises:
+        ValueError: when there are several, as ``torchrun`` starts them, and this one has not joined the others.
+
+    Example:
+        >>> from monai_spct.bundles import refuse_processes_apart
+        >>> refuse_processes_apart("multi_gpu_train.json")  # one process
+    """
+    count = os.environ.get("WORLD_SIZE", "")
+    if not count.isdecimal() or int(count) < 2 or (dist.is_available() and dist.is_initialized()):
+        return
+    remedy = f"add `{overlay}` as the last config, or start one" if overlay else "start one"
+    raise ValueError(
+        f"`WORLD_SIZE` is {count}, so this is one of several processes, and each of them would do all of the work and "
+        f"write over the files of the others: {remedy} without `torchrun`."
+    )
+
+
+def synchronize_batch_norms(network: nn.Module) -> None:
+    """Let batch normalizations learn from the batches of all processes, as if these were one batch; in place.
+
+    They become ``torch.nn.SyncBatchNorm``, whose parameters and names of states are the same. Copies that are made
+    later, as teachers are, do so too.
+
+    Args:
+        network: the students, on their GPU.
+
+    Raises:
+        ValueError: when the network is not on a GPU: torch cannot do this on a CPU.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.bundles import synchronize_batch_norms
+        >>> synchronize_batch_norms(torch.nn.Sequential(torch.nn.BatchNorm2d(1)))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ValueError: `sync_batch_norm` needs GPUs: torch exchanges the statistics of batches between them alone, ...
+    """
+    devices = {str(parameter.device) for parameter in network.parameters() if parameter.device.type != "cuda"}
+    if devices:
+        raise ValueError(
+            "`sync_batch_norm` needs GPUs: torch exchanges the statistics of batches between them alone, and the "
+            f"network is on {', '.join(sorted(devices))}."
+        )
+    nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
 
 
 def cause_of(error: BaseException) -> BaseException:
@@ -370,7 +526,7 @@ def tell_results(output_dir: str | Path, argv: Sequence[str] | None = None) -> N
 
 def _evaluation(argv: Sequence[str]) -> list[str]:
     """The command that evaluates what the command line of a training made; nothing where that is not known."""
-    files = _config_files(argv)
+    files = config_files(argv)
     evaluate = files[0].with_name("evaluate.json") if files else None
     if evaluate is None or not evaluate.is_file():
         return []
@@ -381,14 +537,14 @@ def _evaluation(argv: Sequence[str]) -> list[str]:
         if keys & known - _OF_A_TRAINING:
             kept.append(overlay)
             known |= keys - training  # a setting of the overlay's own
-    options: list[str] = []
+    words: list[str] = []
     for position, argument in enumerate(argv):
         name, equals, _ = argument.partition("=")
         if name.startswith("-") and name.lstrip("-").split("#")[0] in known - {"num_views"}:
-            options += [argument] if equals else argv[position : position + 2]
+            words += [argument] if equals else argv[position : position + 2]
     # with double quotes, around which a shell takes single ones
     given = str(kept[0]) if len(kept) == 1 else json.dumps([str(path) for path in kept])
-    return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *options]
+    return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *words]
 
 
 def _raised_by_monai(error: BaseException) -> bool:
@@ -396,25 +552,6 @@ def _raised_by_monai(error: BaseException) -> bool:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return frame is not None and str(frame.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "monai"
-
-
-def _overrides(argv: Sequence[str]) -> list[str]:
-    """The top-level keys that a command line sets, options of the runner included."""
-    # fire takes one dash for two, and a number may have one
-    options = [argument.lstrip("-") for argument in argv if re.match(r"--?[A-Za-z_]", argument)]
-    return [option.split("=", 1)[0].replace("::", "#").split("#", 1)[0].replace("-", "_") for option in options]
-
-
-def _config_files(argv: Sequence[str]) -> list[Path]:
-    """The files behind ``--config_file``, which is one path or a list of paths in Python's notation."""
-    value = ""
-    for position, argument in enumerate(argv):
-        name, _, given = argument.partition("=")
-        if name in ("--config_file", "--config-file"):
-            value = given or (argv[position + 1] if position + 1 < len(argv) else "")
-    if value.lstrip().startswith(("[", "(")):
-        return [Path(str(item)).absolute() for item in ast.literal_eval(value)]
-    return [Path(value).absolute()] if value else []
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and checkpoints that are read whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
 
-__all__ = ["replacing"]
+import torch
+
+__all__ = ["read_checkpoint", "replacing"]
 
 
 @contextlib.contextmanager
@@ -66,3 +69,44 @@ def _failure_of(error: Exception, part: Path) -> OSError | None:
     cause = error if isinstance(error, OSError) or error.__suppress_context__ else error.__context__
     unnamed = isinstance(cause, OSError) and cause.errno is not None and cause.filename in (None, str(part))
     return cause if isinstance(cause, OSError) and unnamed else None
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What ``torch.save`` wrote to a file, bit for bit, on the CPU; no code in it is run.
+
+    ``torch.load`` alone takes the bytes as they are: a bit that a disk or a transfer turned is a weight like any other.
+    Here the checksums that ``torch.save`` wrote beside the tensors are compared first.
+
+    Args:
+        path: of a dictionary by name, such as a ``state_dict``.
+
+    Raises:
+        OSError: if the file cannot be opened.
+        ValueError: if it is damaged, or holds something else; names the file.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from monai_spct.files import read_checkpoint
+        >>> path = tempfile.mkdtemp() + "/model.pt"
+        >>> torch.save({"weight": torch.ones(2)}, path)
+        >>> read_checkpoint(path)
+        {'weight': tensor([1., 1.])}
+    """
+    # opened once: a file that is replaced meanwhile is read as it was
+    with Path(path).open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                # which `torch.save` never writes, and which could unpack to any size
+                if packed := [part.filename for part in archive.infolist() if part.compress_type]:
+                    raise ValueError(f"{packed[0]} is compressed")
+                if broken := archive.testzip():
+                    raise ValueError(f"the checksum of {broken} is wrong")
+            file.seek(0)
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except MemoryError:
+            raise
+        except Exception as error:  # zip, pickle and tensor errors of many types, none of which says what the file is
+            raise ValueError(f"{path} is not a checkpoint, or is damaged: {error}") from error
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise ValueError(f"{path} must hold a dictionary by name, got a {type(state).__name__}.")
+    return state

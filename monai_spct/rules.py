@@ -17,7 +17,10 @@ __all__ = [
     "not_finite",
     "one_side",
     "shapes",
+    "turn",
 ]
+
+_SAME_VOXEL = 0.1  # voxels; headers are rounded
 
 SIDE = {"labeled": "training", "unlabeled": "training", "validation": "validation", "test": "test"}
 
@@ -82,23 +85,72 @@ def shapes(name: str, image: tuple[int, ...], label: tuple[int, ...]) -> str | N
     return f"image and label of {name} must have the same shape, got {image} and {label}."
 
 
-def affines(name: str, image: ArrayLike, label: ArrayLike) -> str | None:
+def affines(name: str, image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> str | None:
     """That image and label have different affines, which is mended when they are loaded; nothing if they agree.
 
     Args:
         name: of the case.
         image: ``(4, 4)``.
         label: ``(4, 4)``.
+        shape: ``S`` of both.
 
     Example:
         >>> import numpy as np
         >>> from monai_spct.rules import affines
-        >>> affines("a", np.eye(4), np.eye(4)) is None
+        >>> affines("a", np.eye(4), np.eye(4), (4, 4, 3)) is None
         True
     """
     if _close(image, label):
         return None
+    if turn(image, label, shape) is not None:
+        return (
+            f"image and label of {name} cover the same voxels, but their axes have other directions; the label is "
+            "turned to its image."
+        )
     return f"image and label of {name} have the same shape but different affines; the image's geometry serves both."
+
+
+def turn(image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> tuple[list[int], list[int]] | None:
+    """How to turn a label whose affine puts its voxels on those of its image, with axes that are flipped or swapped.
+
+    Two affines that differ and yet share every voxel are both true: one of the files was saved with other axes.
+
+    Args:
+        image: ``(4, 4)``.
+        label: ``(4, 4)``.
+        shape: ``S`` of both.
+
+    Returns:
+        The axes of the label in the order of the image's, and which of them to flip then; nothing where the voxels of
+        the two are not the same.
+
+    Example:
+        >>> import numpy as np
+        >>> from monai_spct.rules import turn
+        >>> flipped = np.diag([-1.0, 1, 1, 1])
+        >>> flipped[0, 3] = 3  # the first voxel of four is the last one
+        >>> turn(np.eye(4), flipped, (4, 4, 3))
+        ([0, 1, 2], [0])
+    """
+    if len(shape) != 3:
+        return None
+    try:
+        voxels = np.linalg.inv(np.asarray(label, dtype=float)) @ np.asarray(image, dtype=float)
+    except np.linalg.LinAlgError:
+        return None
+    # where the first and the last voxel along each axis are in the label
+    corners = np.stack([np.zeros(3), np.array(shape) - 1], 1)
+    order = np.abs(voxels[:3, :3]).argmax(0)
+    flips = [axis for axis in range(3) if voxels[order[axis], axis] < 0]
+    exact = np.zeros((4, 4))
+    exact[order, range(3)] = np.where(np.isin(range(3), flips), -1, 1)
+    exact[order[flips], 3] = np.array(shape)[flips] - 1
+    exact[3, 3] = 1
+    if sorted(order) != [0, 1, 2] or [shape[axis] for axis in order] != list(shape):
+        return None
+    grid = np.stack([*(axis.ravel() for axis in np.meshgrid(*corners, indexing="ij")), np.ones(8)])
+    off = np.abs((voxels - exact) @ grid).max()
+    return (order.tolist(), flips) if off < _SAME_VOXEL else None
 
 
 def label_values(name: str, values: Iterable[float], num_classes: int) -> str | None:

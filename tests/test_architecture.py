@@ -93,7 +93,9 @@ def test_experiments_know_the_package_by_its_bundles_alone(path):
     """But for the reports, which draw and test."""
     if package_of(module_of(path)) == "experiments" and "report" not in path.parts:
         own = {name for name in imports_of(path) if name.startswith("monai_spct.")}
-        known = tuple(f"monai_spct.{name}." for name in ("bundles", "experiments", "files"))
+        known = tuple(
+            f"monai_spct.{name}." for name in ("bundles", "checkpoint_files", "experiments", "files", "settings")
+        )
         assert all(name.startswith(known) for name in own)
 
 

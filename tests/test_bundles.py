@@ -19,6 +19,7 @@ from monai_spct.bundles import (
     join_processes,
     put_the_cause_last,
     refuse_idle_settings,
+    refuse_processes_apart,
     refuse_unknown_overrides,
     tell_results,
 )
@@ -194,9 +195,82 @@ def test_what_a_config_or_the_runner_knows_is_let_through(arguments):
         ("--learning_rat=0.1", "--learning_rat", "--learning_rate"),
     ],
 )
-def test_what_nobody_knows_is_refused_with_the_nearest_right_name(argument, shown, near):
+def test_p30_what_nobody_knows_is_refused_with_the_nearest_right_name(argument, shown, near):
     with pytest.raises(ValueError, match=rf"^unknown override `{shown}`: .*Did you mean `{near}`\?$"):
         refuse_unknown_overrides(["--config_file", str(TRAIN), argument, "7"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--train#inferrer", r"`--train#inferrer`: `train` has no such key\. Did you mean `--train#inferer`\?"),
+        (
+            "--train::trainer::max_epoch=7",
+            r"`--train#trainer#max_epoch`: .* Did you mean `--train#trainer#max_epochs`\?",
+        ),
+        ("--train#trainer#max-epoch", r"`--train#trainer#max_epoch`: .* Did you mean `--train#trainer#max_epochs`\?"),
+        ("-train#trainer#max_epoch", r"`--train#trainer#max_epoch`: .* Did you mean `--train#trainer#max_epochs`\?"),
+        ("--train#trainr#max_epochs", r"`--train#trainr`: `train` has no such key\. Did you mean `--train#trainer`\?"),
+        ("--objective#co_trainin#weight", r"`--objective#co_trainin`: .* Did you mean `--objective#co_training`\?"),
+        ("--validate#key_metric#mean_dcs", r"`--validate#key_metric#mean_dcs`: .*`--validate#key_metric#mean_dsc`\?"),
+        ("--train#handlers#99#decay", r"`--train#handlers#99`: `train#handlers` has \d+ items, counted from 0\."),
+        ("--train#handlers#decay", r"`--train#handlers#decay`: `train#handlers` has \d+ items, .*"),
+        ("--train#dataset#cach_dir", r"`--train#dataset#cach_dir`: .*`--train#dataset#cache_dir`\?"),
+    ],
+)
+def test_p30_a_key_within_another_is_refused_too(argument, message):
+    with pytest.raises(ValueError, match=f"^unknown override {message}$"):
+        refuse_unknown_overrides(["--config_file", str(TRAIN), argument, "7"])
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--optimizer#weight_decay",  # an argument that the config does not set
+        "--train#trainer#accumulation_steps",
+        "--train#handlers#0#_disabled_",
+        "--objective#co_training#_disabled_",
+        "--structures#4",
+        "--augmentation#2#prob",
+        "--train#trainer#compile_kwargs#mode",
+    ],
+)
+def test_p30_a_key_that_may_be_new_is_let_through(argument):
+    refuse_unknown_overrides(["--config_file", str(TRAIN), argument, "7"])
+
+
+@pytest.mark.parametrize(
+    ("overlay", "message"),
+    [
+        ({"max_epoch": 7}, r"`max_epoch` in mine\.json: nothing reads it\. Did you mean `max_epochs`\?"),
+        ({"+initialise": []}, r"`initialise` in mine\.json: nothing reads it\. Did you mean `initialize`\?"),
+        ({"train#inferrer": None}, r"`train#inferrer` in mine\.json: `train` has no such key\. .*`train#inferer`\?"),
+        ({"train#trainer#max_epoch": 7}, r"`train#trainer#max_epoch` in mine\.json: .*`train#trainer#max_epochs`\?"),
+        ({"mine": 1, "max_epochs": "@mine", "myne": 2}, r"`myne` in mine\.json: nothing reads it\. .*`mine`\?"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_p30_a_mistyped_key_of_an_overlay_is_refused(tmp_path, overlay, message):
+    files = str([str(TRAIN), str(written(tmp_path / "mine.json", overlay))])
+    with pytest.raises(ValueError, match=f"^unknown key {message}$"):
+        refuse_unknown_overrides(["run", "training", "--config_file", files])
+
+
+@pytest.mark.parametrize(
+    ("argument", "overlay"),
+    [
+        ("training", {"factor": 3, "max_epochs": "$@factor * 2"}),
+        ("training", {"factor": 3, "max_epochs": "%factor"}),
+        ("training", {"_why_": "a note", "seed": 3}),
+        ("training", {"+initialize": ["$torch.use_deterministic_algorithms(True)"], "finalize": []}),
+        ("counting", {"counting": ["$print(len(@split.labeled))"]}),
+        ("training", {"image": 1, "evaluating": "%run", "predicted": "test", "seed": "@image"}),
+    ],
+    ids=["referred to", "copied", "a note", "lists of a run", "a run of its own", "of other runs"],
+)
+def test_p30_an_overlay_may_have_keys_of_its_own(tmp_path, argument, overlay):
+    files = str([str(TRAIN), str(written(tmp_path / "mine.json", overlay))])
+    refuse_unknown_overrides(["run", argument, "--config_file", files, "--seed", "3"])
 
 
 def test_where_nothing_is_near_no_name_is_offered():
@@ -217,7 +291,8 @@ def test_a_runner_option_is_never_offered_as_the_right_name():
 
 @pytest.mark.parametrize("key", ["resume", "+resume"])
 def test_keys_of_all_config_files_count(tmp_path, key):
-    one, two = written(tmp_path / "a.json", {"seed": 0}), written(tmp_path / "b.json", {key: False})
+    one = written(tmp_path / "a.json", {"seed": 0, "training": "@resume"})
+    two = written(tmp_path / "b.json", {key: False})
     files = f"['{one}','{two}']"
     refuse_unknown_overrides(["--config_file", files, "--resume", "True", "--seed", "1"])
     with pytest.raises(ValueError, match="resume"):
@@ -405,6 +480,43 @@ def test_each_process_needs_a_gpu_of_its_own(monkeypatch, device):
     message = rf"`device` must be a GPU of its own .* the {torch.cuda.device_count()} .*, got {device} in process 1:"
     with pytest.raises(ValueError, match=message):
         join_processes(device)
+
+
+def test_a_wait_for_nothing_is_refused(monkeypatch):
+    for name, value in PROCESS.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=r"`timeout_minutes` must be positive, got 0"):
+        join_processes("cpu", timeout_minutes=0)
+
+
+@pytest.mark.parametrize(
+    ("overlay", "remedy"), [("a.json", "add `a.json` as the last config, or start one"), (None, "start one")]
+)
+def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch, overlay, remedy):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=f"`WORLD_SIZE` is 2, .* of the others: {remedy} without `torchrun`"):
+        refuse_processes_apart(overlay)
+
+
+@pytest.mark.parametrize("count", ["1", "", None])
+def test_a_process_alone_is_not(monkeypatch, count):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if count is not None:
+        monkeypatch.setenv("WORLD_SIZE", count)
+    refuse_processes_apart("a.json")
+
+
+@pytest.mark.parametrize("bundle", ["acdc", "prostate", "spleen"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "inference"])
+def test_each_config_refuses_to_be_run_by_several_processes_apart(bundle, name):
+    config = json.loads((bundles_folder() / bundle / "configs" / f"{name}.json").read_text())
+    # a training joins the others in the end of `initialize`
+    steps = config["run" if name == "train" else "initialize"]
+    target = "monai_spct.bundles.refuse_processes_apart"
+    [step] = [step for step in steps if isinstance(step, dict) and step["_target_"] == target]
+    assert step.get("overlay") == ("multi_gpu_train.json" if name == "train" else None)
+    if name == "train":
+        assert steps.index(step) == 0
 
 
 # What a training leaves

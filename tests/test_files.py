@@ -1,16 +1,18 @@
-"""A file is the old one or the whole new one, whatever happens while it is written."""
+"""A file is the old one or the whole new one, whatever happens while it is written; a checkpoint comes back whole."""
 
 import os
 import signal
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 import monai_spct.files
-from monai_spct.files import replacing
+from monai_spct.files import read_checkpoint, replacing
 
 
 def names(folder: Path) -> list[str]:
@@ -139,3 +141,83 @@ def test_others_may_read_a_file_as_the_umask_says(tmp_path, umask):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~umask
+
+
+# Checkpoints
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Path:
+    """A checkpoint with as many bytes of structure as of tensors."""
+    path = tmp_path / "model.pt"
+    torch.save({"weight": torch.arange(6.0).reshape(2, 3), "run": {"epoch": 3, "names": ["a", "b"]}}, path)
+    return path
+
+
+def packed(path: Path, *, name: str = "", content: bytes = b"", compression: int = zipfile.ZIP_STORED) -> None:
+    """The archive anew, with right checksums, and one file of it replaced."""
+    with zipfile.ZipFile(path) as archive:
+        files = {part.filename: archive.read(part) for part in archive.infolist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for part, its in files.items():
+            archive.writestr(part, content if name and part.endswith(name) else its)
+
+
+def test_a_checkpoint_is_read_bit_for_bit(checkpoint):
+    state = read_checkpoint(checkpoint)
+    assert torch.equal(state["weight"], torch.arange(6.0).reshape(2, 3))
+    assert state["run"] == {"epoch": 3, "names": ["a", "b"]}
+    assert read_checkpoint(str(checkpoint)).keys() == state.keys()
+
+
+def test_whatever_byte_is_turned_a_checkpoint_is_refused_or_read_as_it_was(checkpoint):
+    content = bytearray(checkpoint.read_bytes())
+    expected = read_checkpoint(checkpoint)
+    refused = []
+    for place in range(0, len(content), 7):
+        turned = content.copy()
+        turned[place] ^= 1 << (place % 8)
+        checkpoint.write_bytes(turned)
+        try:
+            state = read_checkpoint(checkpoint)
+        except ValueError as error:
+            refused.append(str(error))
+        else:
+            assert torch.equal(state["weight"], expected["weight"])
+            assert state["run"] == expected["run"]
+    assert len(refused) > 50
+    assert all(str(checkpoint) in message for message in refused)
+
+
+def test_a_turned_bit_of_a_weight_is_seen(checkpoint):
+    content = checkpoint.read_bytes()
+    weight = torch.arange(6.0).numpy().tobytes()
+    assert content.count(weight) == 1
+    checkpoint.write_bytes(content.replace(weight, weight[:-1] + b"\x41"))
+    assert torch.load(checkpoint, weights_only=True)["weight"][1, 2] != 5  # which torch lets pass
+    with pytest.raises(ValueError, match=r"model\.pt is not a checkpoint, or is damaged: the checksum of .*data/0 is"):
+        read_checkpoint(checkpoint)
+
+
+def test_a_checkpoint_cannot_grow_when_it_is_read(checkpoint):
+    packed(checkpoint, compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match=r"model\.pt is not a checkpoint, or is damaged: .* is compressed"):
+        read_checkpoint(checkpoint)
+
+
+def test_a_tensor_that_is_larger_than_its_bytes_is_refused(checkpoint):
+    packed(checkpoint, name="data/0", content=bytes(4))
+    with pytest.raises(ValueError, match=r"model\.pt is not a checkpoint, or is damaged"):
+        read_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("content", [3, [torch.ones(1)], torch.ones(1), {1: torch.ones(1)}], ids=repr)
+def test_what_is_no_dictionary_by_name_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"model\.pt must hold a dictionary by name, got a (int|list|Tensor|dict)\."):
+        read_checkpoint(tmp_path / "model.pt")
+
+
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"model\.pt"):
+        read_checkpoint(tmp_path / "model.pt")

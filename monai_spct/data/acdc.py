@@ -8,7 +8,7 @@ __all__ = ["acdc_cases"]
 # also keeps out `._patient001_frame01.nii.gz` (resource forks) and `patient001_4d.nii.gz` (the whole cine)
 _FRAME = re.compile(r"(?P<patient>patient\d+)_frame(?P<frame>\d+)(?P<truth>_gt)?\.nii(\.gz)?")
 _PATIENT = re.compile(r"patient\d+")
-_PHASE = re.compile(r"^\s*(?P<phase>ED|ES)\s*:\s*(?P<frame>\d+)\s*$", re.MULTILINE)
+_PHASE = re.compile(r"^\s*(?P<phase>ED|ES)\s*:\s*(?P<frame>\d{1,9})\s*$", re.MULTILINE)
 
 
 def acdc_cases(folder: str | Path) -> list[dict[str, str]]:
@@ -103,5 +103,5 @@ def _phases(info: Path) -> dict[int, str]:
     """Frame number to "ED" or "ES"."""
     if not info.is_file():
         return {}
-    text = info.read_text(encoding="utf-8", errors="replace")
+    text = info.read_text(encoding="utf-8-sig", errors="replace")  # editors on Windows begin a file with a mark
     return {int(match["frame"]): match["phase"] for match in _PHASE.finditer(text)}

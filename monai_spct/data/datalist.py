@@ -6,13 +6,14 @@ import difflib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from monai_spct import rules
 from monai_spct.cases import case_names
 from monai_spct.data.splits import Case, Split, split_cases
 from monai_spct.files import replacing
+from monai_spct.paths import can_be_called, is_there, leaves_folder
 
 __all__ = ["read_datalist", "read_or_split", "write_datalist"]
 
@@ -30,10 +31,11 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
          "validation": [],
          "test":       [{"image": ["images/c_t1.nii.gz", "images/c_t2.nii.gz"], "label": "labels/c.nii.gz"}]}
 
-    Paths are absolute or begin where the file is. ``image`` is a file, or a list of files that are the channels of one
-    image; every case has as many. ``patient`` may be left out: each case is a patient of its own then. So may ``case``,
-    a name: a case is called like its first file then, and where two files have one name, like its path. A ``label``
-    under ``unlabeled`` is passed over, so that it cannot leak, and may be missing on disk.
+    Paths are absolute or begin where the file is; those do not lead out of its folder. ``image`` is a file, or a list
+    of files that are the channels of one image; every case has as many. ``patient`` may be left out: each case is a
+    patient of its own then. So may ``case``, a name: a case is called like its first file then, and where two files
+    have one name, like its path. A ``label`` under ``unlabeled`` is passed over, so that it cannot leak, and may be
+    missing on disk.
 
     A patient may have labeled and unlabeled cases, but training, validation and test must have patients of their own.
 
@@ -46,8 +48,9 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
 
     Raises:
         FileNotFoundError: if there is no such file, or files that it names do not exist; all are named.
-        ValueError: if it is no such JSON, or an image is there twice, or a patient is on two sides, or two cases have
-            one name or different numbers of channels; all of a kind are named at once.
+        ValueError: if it is no such JSON, or a relative path leads out of the folder, or an image is there twice, or a
+            patient is on two sides, or two cases have one name or different numbers of channels; all of a kind are
+            named at once.
 
     Example:
         >>> import tempfile
@@ -82,7 +85,7 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
         for name, case in cases
         for key in ("image", "label")
         for file in _files(case.get(key, []))
-        if not Path(file).is_file()
+        if not is_there(file)
     ]
     if missing:
         raise FileNotFoundError(f"{path} names files that do not exist:\n" + "\n".join(missing))
@@ -172,7 +175,7 @@ def _content(path: Path) -> dict[str, list[Any]]:
         raise FileNotFoundError(f"there is no datalist {path}.")
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict) or not all(isinstance(cases, list) for cases in content.values()):
         raise ValueError(f"{path} must hold an object of lists ({', '.join(_LISTS)}).")
@@ -201,9 +204,13 @@ def _malformed(name: str, entries: Sequence[Any], with_labels: bool) -> list[str
         files = image if isinstance(image, list) else [image]
         if not files or not all(isinstance(file, str) and file for file in files):
             problems.append(f"{which} must have an `image`, a file or a list of files, got {image!r}.")
-        needed = with_labels and name != "unlabeled"
-        if needed and not (isinstance(entry.get("label"), str) and entry["label"]):
-            problems.append(f"{which} must have a `label`, a file, got {entry.get('label')!r} beside {image!r}.")
+        else:
+            problems += [f"`image` of {which} {problem}" for file in files if (problem := _outside(str(file)))]
+        needed, label = with_labels and name != "unlabeled", entry.get("label")
+        if needed and (not isinstance(label, str) or not label):
+            problems.append(f"{which} must have a `label`, a file, got {label!r} beside {image!r}.")
+        elif isinstance(label, str) and needed and (problem := _outside(label)):
+            problems.append(f"`label` of {which} {problem}")
         problems += [
             f"`{key}` of {which} must be a name, got {entry[key]!r}."
             for key in ("patient", "case")
@@ -213,11 +220,22 @@ def _malformed(name: str, entries: Sequence[Any], with_labels: bool) -> list[str
     return problems
 
 
+def _outside(file: str) -> str | None:
+    """That a relative path leads out of the folder of the list; nothing if it does not."""
+    if Path(_home(file)).is_absolute() or not leaves_folder(file):
+        return None
+    return f"must be below the folder of the list, or have its absolute path, got {file!r}."
+
+
+def _home(file: str) -> str:
+    return os.path.expanduser(file)  # noqa: PTH111 - which leaves a user as it is whom nobody knows
+
+
 def _case(entry: Mapping[str, Any], root: Path, name: str, with_labels: bool) -> Case:
     """An entry with absolute paths, and without a label that nobody should read."""
 
     def absolute(file: str) -> str:
-        return os.path.normpath(root / Path(file).expanduser())
+        return os.path.normpath(root / _home(file))
 
     case = {key: str(entry[key]) for key in ("patient", "case") if key in entry}
     case["image"] = _each(entry["image"], absolute)
@@ -267,9 +285,7 @@ def _bad_names(cases: Sequence[tuple[str, Case]]) -> list[str]:
     ]
     # predictions and pictures are files of these names
     problems += [
-        f"`case` must be the name of a file, got {name!r}."
-        for name in dict.fromkeys(names)
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name
+        f"`case` must be the name of a file, got {name!r}." for name in dict.fromkeys(names) if not can_be_called(name)
     ]
     return problems
 

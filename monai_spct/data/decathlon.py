@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from monai_spct.paths import is_there, leaves_folder
+
 __all__ = ["decathlon_cases"]
 
 
@@ -66,10 +68,10 @@ def decathlon_cases(folder: str | Path, *, with_test_images: bool = False) -> li
     for entry in entries:
         case = {}
         for key, name in entry.items():
-            path = Path(os.path.normpath(root / name))  # a link may lead elsewhere, the list may not
-            if root not in path.parents:
+            path = Path(os.path.normpath(root / name))
+            if leaves_folder(name):
                 outside.append(name)
-            elif not path.is_file():
+            elif not is_there(path):
                 missing.append(str(path))
             case[key] = str(path)
         stem = Path(case["image"]).name.removesuffix(".gz").removesuffix(".nii")
@@ -90,7 +92,7 @@ def _entries(listing: Path, with_test_images: bool) -> list[dict[str, str]]:
         entries = [{"image": str(entry["image"]), "label": str(entry["label"])} for entry in content["training"]]
         unlabeled = content.get("test", []) if with_test_images else []
         return entries + [{"image": str(item["image"] if isinstance(item, dict) else item)} for item in unlabeled]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{listing} must list `training` as image and label of each case: {type(error).__name__}: {error}."
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from monai_spct.paths import is_there, leaves_folder
 
 __all__ = ["MetaImageHeader", "is_metaimage", "problem_of", "read_header"]
 
@@ -19,6 +22,7 @@ _BYTES = {
     **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
 }
 _LONGEST = 16384  # bytes; a header has some twenty lines
+_PART = 1 << 20  # bytes to unpack at a time
 
 
 @dataclass(frozen=True)
@@ -29,16 +33,24 @@ class MetaImageHeader:
         shape: voxels along each axis.
         affine: ``(4, 4)``, voxel indices to millimeters, with axes to the right, to the front and up as in NIfTI. The
             file itself has the first two the other way around.
-        data_file: the file with the voxels; none where they are spread over several.
+        data_file: the file with the voxels.
         size: bytes that it holds at least; of compressed voxels that is a lower bound.
         spacing: voxel sizes as they stand there, in mm.
+        before: bytes in front of the voxels in that file; none where they are at its end, whatever is before them.
+        voxels: bytes of all voxels.
+        compressed: whether they are compressed there.
+        packed: bytes that they take there then, if the header tells.
     """
 
     shape: tuple[int, ...]
     affine: NDArray[np.float64]
-    data_file: Path | None
+    data_file: Path
     size: int | None
     spacing: tuple[float, ...]
+    before: int | None = 0
+    voxels: int = 0
+    compressed: bool = False
+    packed: int = 0
 
 
 def is_metaimage(path: str | PathLike[str]) -> bool:
@@ -60,7 +72,8 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not the header of a volume; names the file and the reason.
+        ValueError: if it is not the header of a volume, or its voxels are in several files or out of its folder; names
+            the file and the reason.
 
     Source:
         https://itk.org/Wiki/ITK/MetaIO/Documentation
@@ -77,8 +90,8 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
         ((6, 5, 4), 240, [-0.5, -0.6, 3.0, 1.0])
     """
     path = Path(path)
-    fields, end = _fields(path)
     try:
+        fields, end = _fields(path)
         return _header(path, fields, end)
     except KeyError as error:
         raise ValueError(f"{path} is not a readable MetaImage header: it has no {error.args[0]}.") from error
@@ -86,11 +99,12 @@ def read_header(path: str | PathLike[str]) -> MetaImageHeader:
         raise ValueError(f"{path} is not a readable MetaImage header: {str(error).rstrip('.')}.") from error
 
 
-def problem_of(path: str | PathLike[str]) -> str | None:
+def problem_of(path: str | PathLike[str], *, unpack: bool = False) -> str | None:
     """Why a MetaImage cannot be read, in words that name the file; nothing if header and size of the data are right.
 
     Args:
         path: an ``.mhd`` or ``.mha`` file.
+        unpack: whether to look at compressed voxels too, which takes as long as reading them.
 
     Example:
         >>> from monai_spct.data.metaimage import problem_of
@@ -103,14 +117,40 @@ def problem_of(path: str | PathLike[str]) -> str | None:
         return f"{path} does not exist."
     except (OSError, ValueError) as error:
         return str(error)
-    if header.data_file is None:
-        return None
-    if not header.data_file.is_file():
+    if not is_there(header.data_file):
         return f"{path} has its voxels in {header.data_file.name}, which does not exist beside it."
     there = header.data_file.stat().st_size
+    told = f"it has {there} bytes, and {Path(path).name} tells of {header.size}."
     if header.size is not None and there < header.size:
-        return f"{header.data_file} is truncated: it has {there} bytes, and {Path(path).name} tells of {header.size}."
+        return f"{header.data_file} is truncated: {told}"
+    if header.compressed:
+        return _problem_of_packed(header) if unpack else None
+    if header.before is not None and header.size is not None and there > header.size:
+        return f"{header.data_file} is too long, so that its voxels are others than the header says: {told}"
     return None
+
+
+def _problem_of_packed(header: MetaImageHeader) -> str | None:
+    """ITK fills with anything what it cannot unpack, and does not look at the checksum at the end."""
+    stream, unpacked = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS), 0  # of zlib or gzip
+    try:
+        with header.data_file.open("rb") as file:
+            file.seek(header.before or 0)
+            left = header.packed or header.data_file.stat().st_size
+            while not stream.eof and unpacked <= header.voxels:
+                part = stream.unconsumed_tail
+                if not part:
+                    part = file.read(min(left, _PART))
+                    left -= len(part)
+                if not part:
+                    break
+                unpacked += len(stream.decompress(part, _PART))
+    except zlib.error as error:
+        return f"{header.data_file} is damaged: {error}."
+    if unpacked == header.voxels:
+        return None if stream.eof else f"{header.data_file} is truncated: its checksum is missing."
+    told = f"and its header tells of {header.voxels}."
+    return f"{header.data_file} holds {unpacked} bytes of voxels when unpacked, {told}"
 
 
 def _fields(path: Path) -> tuple[dict[str, str], int]:
@@ -120,11 +160,16 @@ def _fields(path: Path) -> tuple[dict[str, str], int]:
     fields, end = {}, 0
     for line in text.splitlines(keepends=True):
         end += len(line)
-        name, separator, value = line.decode("latin-1").partition("=")
+        try:
+            name, separator, value = (part.strip() for part in line.decode("utf-8").partition("="))
+        except UnicodeDecodeError:  # on which ITK's fields break
+            raise ValueError("it is not text in UTF-8") from None
         if not separator:
             break
-        fields[name.strip()] = value.strip()
-        if name.strip() == "ElementDataFile":
+        if name in fields:
+            raise ValueError(f"{name} is there twice")
+        fields[name] = value
+        if name == "ElementDataFile":
             break
     return fields, end
 
@@ -154,15 +199,28 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     voxel = _BYTES[fields["ElementType"]]
     compressed = fields.get("CompressedData", "False").lower() == "true"
     stored = prod(shape) * voxel
+    packed = max(0, int(fields.get("CompressedDataSize", 0)))
     if compressed:  # deflate makes nothing smaller than a 1032nd
-        stored = max(int(fields.get("CompressedDataSize", 0)), stored // 1032)
-    skipped = max(0, int(fields.get("HeaderSize", 0)))
+        stored = max(packed, stored // 1032)
+    skipped = int(fields.get("HeaderSize", 0))
     name = fields["ElementDataFile"]
-    data_file, before = (path, end) if name.upper() == "LOCAL" else (path.parent / name, skipped)
+    local = name.upper() == "LOCAL"
     if name.upper().startswith("LIST") or "%" in name:
-        return MetaImageHeader(shape, affine, None, None, tuple(spacing.tolist()))
-    size = before + stored if stored else None
-    return MetaImageHeader(shape, affine, data_file, size, tuple(spacing.tolist()))
+        raise ValueError(f"ElementDataFile is {name}; give volumes whose voxels are in one file")
+    if leaves_folder(name):
+        raise ValueError(f"ElementDataFile is {name}, which is not below the folder of the header")
+    before = end if local else skipped
+    return MetaImageHeader(
+        shape=shape,
+        affine=affine,
+        data_file=path if local else path.parent / name,
+        size=max(0, before) + stored if stored else None,
+        spacing=tuple(spacing.tolist()),
+        before=None if before < 0 else before,
+        voxels=prod(shape) * voxel,
+        compressed=compressed,
+        packed=packed,
+    )
 
 
 def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[float, ...]) -> NDArray[np.float64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -17,7 +16,7 @@ import numpy as np
 from monai.data.image_reader import NibabelReader
 from monai.utils.misc import ensure_tuple
 from monai.utils.type_conversion import convert_to_numpy
-from nibabel.filebasedimages import ImageFileError
+from nibabel.arrayproxy import ArrayProxy
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -30,11 +29,11 @@ __all__ = ["HeaderSpacingReader", "NiftiHeader", "read_header", "save_like", "tr
 # rounding of float32 headers stays far below this; a header that lies is off by much more
 _TOLERANCE = 1e-3
 
-_DAMAGE = (OSError, EOFError, ValueError, zlib.error, ImageFileError, HeaderDataError)
+_DEFLATE = 1032  # deflate makes nothing smaller than by this
+_CHUNK = 1 << 20  # bytes
 
-
-# deflate makes nothing smaller than this
-_DEFLATE = 1032
+# the codes of meters and micrometers; all others, "unknown" too, are taken for millimeters
+_MILLIMETERS = {1: 1000.0, 3: 0.001}
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,11 @@ class HeaderSpacingReader(NibabelReader):
         for name in self.filenames:
             try:
                 image = _load(name, **kwargs)
-                images.append(type(image)(image.dataobj, true_affine(image), image.header))
+                header: Any = image.header
+                if _unit(image) != 1:
+                    header = header.copy()
+                    header["xyzt_units"] = int(header["xyzt_units"]) & ~7 | 2  # millimeters, as the affine is
+                images.append(type(image)(image.dataobj, true_affine(image), header))
             except (OSError, ValueError) as error:
                 images.append(error)
         return images if len(images) > 1 else images[0]
@@ -128,19 +131,16 @@ class HeaderSpacingReader(NibabelReader):
                 numbers; names file and reason.
             FileNotFoundError: If there is no such file.
         """
+        images = []
         for image, name in zip(ensure_tuple(img), self.filenames, strict=True):
             if isinstance(image, Exception):
                 raise image
             _one_frame(image, name)
             _real_numbers(image, name)
-        voxels, meta = super().get_data(img)
+            _all_there(image, name)
+            images.append(type(image)(_voxels(image, name), image.affine, image.header))
+        voxels, meta = super().get_data(images)
         return voxels, meta
-
-    def _get_array_data(self, img: Any, filename: str | PathLike[str]) -> Any:
-        try:
-            return super()._get_array_data(img, filename)  # type: ignore[no-untyped-call]
-        except _DAMAGE as error:
-            raise ValueError(f"{filename} is truncated or damaged: {_reason(error)}.") from error
 
 
 def read_header(path: str | PathLike[str]) -> NiftiHeader:
@@ -167,22 +167,14 @@ def read_header(path: str | PathLike[str]) -> NiftiHeader:
     _one_frame(image, path)
     if len(image.shape) < 3:
         raise ValueError(f"{path} must be a volume with three axes, got the shape {image.shape}.")
-    if min(image.shape) < 1:
-        raise ValueError(f"{path} must have voxels, got the shape {image.shape}.")
     _real_numbers(image, path)
-    data: Any = image.dataobj
-    data_file = Path(str(image.file_map["image"].filename))
-    size = int(data.offset) + math.prod(image.shape) * data.dtype.itemsize
-    there = data_file.stat().st_size
-    most = {".gz": there * _DEFLATE, ".bz2": size, ".zst": size}.get(data_file.suffix.lower(), there)
-    if most < size:
-        raise ValueError(f"{data_file} is truncated: it has {there} bytes, and its header tells of {size} of voxels.")
+    _all_there(image, path)
     return NiftiHeader(
         shape=image.shape[:3],
         affine=true_affine(image),
-        data_file=data_file,
-        pixdim=tuple(np.array(_unmended(image)["pixdim"][1:4], dtype=np.float64).tolist()),
-        affine_spacing=tuple(np.linalg.norm(np.asarray(image.affine)[:3, :3], axis=0).tolist()),
+        data_file=_data_file(image),
+        pixdim=tuple((_unit(image) * np.array(_unmended(image)["pixdim"][1:4], dtype=np.float64)).tolist()),
+        affine_spacing=tuple((_unit(image) * np.linalg.norm(np.asarray(image.affine)[:3, :3], axis=0)).tolist()),
     )
 
 
@@ -192,7 +184,7 @@ def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     An affine that agrees with ``pixdim`` is returned as it is. Otherwise its columns are scaled to ``pixdim``; their
     directions, and so their signs, stay. Where the affine has no directions (a column of zeros, or NaN), those of the
     qform are used, if it is coded, and else the axes themselves. A negative ``pixdim`` counts by its size; where it is
-    zero or not finite, the affine's own size stays.
+    zero or not finite, the affine's own size stays. Headers in meters or micrometers are converted.
 
     Args:
         image: a NIfTI image as ``nibabel.load`` returns it.
@@ -206,6 +198,12 @@ def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
         >>> true_affine(image).diagonal().tolist()
         [-1.25, -1.25, 10.0, 1.0]
     """
+    affine = _affine_in_its_unit(image)
+    affine[:3] *= _unit(image)
+    return affine
+
+
+def _affine_in_its_unit(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     pixdim = _stored_pixdim(image)
     header: Any = image.header
     known = np.isfinite(pixdim) & (pixdim > 0) & (np.arange(3) < len(image.shape))
@@ -292,7 +290,7 @@ def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:
         image = nib.load(path, **kwargs)
     except FileNotFoundError:
         raise
-    except _DAMAGE as error:
+    except Exception as error:  # whatever a damaged header makes of nibabel, it is a fault of the file
         raise ValueError(f"{path} is not a readable NIfTI file: {_reason(error)}.") from error
     if not isinstance(image, nib.Nifti1Pair):
         raise ValueError(f"{path} is not a readable NIfTI file: it is a {type(image).__name__}.")
@@ -325,6 +323,46 @@ def _real_numbers(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
         raise ValueError(f"{path} must hold real numbers, got {kind} ({dtype}).")
 
 
+def _all_there(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
+    """Refuse a header whose voxels are none, or not in the file; what nibabel makes of these may be any voxels."""
+    header: Any = image.header
+    if not 1 <= (axes := int(header["dim"][0])) <= 7:
+        raise ValueError(f"{path} must have from 1 to 7 axes, got {axes}.")
+    if min(image.shape) < 1:
+        raise ValueError(f"{path} must have voxels, got the shape {image.shape}.")
+    data: Any = image.dataobj
+    start = int(data.offset)
+    if start < (header.single_vox_offset if header.is_single else 0):
+        raise ValueError(f"{path} must have its voxels behind its header, got them at byte {start}.")
+    data_file = _data_file(image)
+    size = start + math.prod(image.shape) * data.dtype.itemsize
+    there = data_file.stat().st_size
+    most = {".gz": there * _DEFLATE, ".bz2": size, ".zst": size}.get(data_file.suffix.lower(), there)
+    if most < size:
+        raise ValueError(f"{data_file} is truncated: it has {there} bytes, and its header tells of {size} of voxels.")
+
+
+def _data_file(image: nib.Nifti1Pair) -> Path:
+    data: Any = image.dataobj
+    return Path(data.file_like)
+
+
+def _voxels(image: nib.Nifti1Pair, path: str | PathLike[str]) -> NDArray[Any]:
+    data: Any = image.dataobj
+    try:
+        if _data_file(image).suffix.lower() != ".gz":
+            return np.asanyarray(data)
+        with gzip.open(_data_file(image)) as file:
+            where = (data.shape, data.dtype, data.offset, data.slope, data.inter)
+            proxy: Any = ArrayProxy
+            voxels: NDArray[Any] = np.asanyarray(proxy(file, where, mmap=False))
+            while file.read(_CHUNK):  # to the end, where the checksum is
+                pass
+            return voxels
+    except Exception as error:  # as of headers
+        raise ValueError(f"{path} is truncated or damaged: {_reason(error)}.") from error
+
+
 def _reason(error: Exception) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
@@ -347,6 +385,12 @@ def _unmended(image: nib.Nifti1Pair) -> Any:
         return type(header).from_fileobj(file, check=False)
 
 
+def _unit(image: nib.Nifti1Pair) -> float:
+    """Of lengths in the header, in millimeters."""
+    header: Any = image.header
+    return _MILLIMETERS.get(int(header["xyzt_units"]) & 7, 1.0)
+
+
 def _has_directions(affine: NDArray[np.float64]) -> bool:
     columns = affine[:3, :3]
     if not np.isfinite(columns).all():
@@ -367,7 +411,7 @@ def _stored_as(voxels: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _same_grid_header(image: nib.Nifti1Pair, header_class: Any) -> Any:
-    affine = true_affine(image)
+    affine = _affine_in_its_unit(image)  # which stays
     header = header_class.from_header(image.header, check=False)
     header.extensions.clear()  # they belong to the acquisition, and may name the patient
     for text in {"aux_file", "db_name", "intent_name"} & set(header.keys()):

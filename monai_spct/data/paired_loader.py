@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,20 +44,21 @@ class SeededBatches(Sampler[list[tuple[int, int]]]):
         self.seed = at_least("seed", seed, 0)
         self.stream = stream
         self.epoch = 1
+        self.start = 0
 
     def __len__(self) -> int:
         """Batches in an epoch."""
         return self.num_batches
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        """The batches of ``epoch``."""
+        """The batches of ``epoch``, from number ``start`` on."""
         rng = np.random.default_rng((self.seed, self.stream, self.epoch))
         wanted = self.batch_size * self.num_batches
         passes = -(-wanted // self.num_items)
         indices = np.concatenate([rng.permutation(self.num_items) for _ in range(passes)])[:wanted]
         seeds = rng.integers(2**32, size=wanted)
         draws = list(zip(indices.tolist(), seeds.tolist(), strict=True))
-        for start in range(0, wanted, self.batch_size):
+        for start in range(self.start * self.batch_size, wanted, self.batch_size):
             yield draws[start : start + self.batch_size]
 
 
@@ -122,6 +126,7 @@ class PairedLoader:
             )
             for stream, (dataset, batch_size, name) in enumerate(sources)
         ]
+        self._start = 0
         self.loaders = [
             DataLoader(
                 dataset,
@@ -129,6 +134,7 @@ class PairedLoader:
                 num_workers=num_workers,
                 persistent_workers=num_workers > 0,
                 pin_memory=pin_memory,
+                worker_init_fn=_heed_the_parent_alone,
                 # its own, since a loader without one draws from the global generator, and so shifts all that follows
                 generator=torch.Generator().manual_seed(seed),
             )
@@ -144,7 +150,37 @@ class PairedLoader:
         for sampler in self.samplers:
             sampler.epoch = epoch
 
+    def start_at(self, batch: int) -> None:
+        """The next iteration over the loader, and that one alone, leaves out as many batches, without loading them.
+
+        Args:
+            batch: a number from 0 to one less than the length.
+        """
+        self._start = at_least("batch", batch, 0)
+
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         """The batches of one epoch."""
+        for sampler in self.samplers:
+            sampler.start = self._start
+        self._start = 0
         for labeled, *unlabeled in zip(*self.loaders, strict=True):
             yield {**labeled, **({"unlabeled": unlabeled[0]["image"]} if unlabeled else {})}
+
+
+def _heed_the_parent_alone(worker: int) -> None:  # noqa: ARG001 - a loader passes the number
+    """Let SIGTERM end this worker if its parent sends it, and no one else.
+
+    A batch system sends it to all processes of a job at once. A worker that ended then would take the training along,
+    before it has saved its state.
+    """
+    if not hasattr(signal, "sigwaitinfo"):  # macOS, Windows
+        return
+    parent = os.getppid()
+
+    def wait() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+            pass
+        os._exit(0)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=wait, daemon=True).start()

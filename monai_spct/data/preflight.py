@@ -55,7 +55,7 @@ class _Header:
     file: str
     shape: tuple[int, ...]
     affine: NDArray[np.float64]
-    data_file: Path | None
+    data_file: Path
     stored: tuple[float, ...]  # voxel sizes as they stand in the file
     affine_spacing: tuple[float, ...] | None = None  # where they disagree with those
 
@@ -223,7 +223,7 @@ def _read_headers(one: _Seen, in_channels: int | None, *, labeled: bool) -> list
     found += [Finding("error", problem, (*one.image_files, *one.label_files)) for problem in problems if problem]
     one.sound = not found
     if one.image and one.label is not None and one.image[0].shape == one.label.shape:
-        problem = rules.affines(one.name, one.image[0].affine, one.label.affine)
+        problem = rules.affines(one.name, one.image[0].affine, one.label.affine, one.label.shape)
         found += [Finding("warning", problem, (one.image[0].file, one.label.file))] if problem else []
     for header in headers.values():
         if not (np.isfinite(header.stored).all() and min(header.stored) > 0):
@@ -311,7 +311,8 @@ def _voxels(files: tuple[str, ...], found: list[Finding]) -> NDArray[Any] | None
     """What a training would read."""
     try:
         reader = VolumeReader()
-        return reader.get_data(reader.read(files))[0]
+        voxels = reader.get_data(reader.read(files))[0]
+        return voxels if voxels.dtype.kind in "iub" else np.asarray(voxels, dtype=np.float32)  # as `LoadImage` has it
     except Exception as error:  # as of headers
         found.append(Finding("error", _named(", ".join(files), error), files))
         return None
@@ -364,7 +365,7 @@ def _digest_files(seen: Sequence[_Seen], progress: bool) -> None:
     sizes: dict[int, list[tuple[_Seen, _Header, Path]]] = {}
     for one in seen:
         for header in one.image:
-            if header.data_file is not None and header.data_file.is_file():
+            if header.data_file.is_file():
                 sizes.setdefault(header.data_file.stat().st_size, []).append((one, header, header.data_file))
     alike = [item for items in sizes.values() if len(items) > 1 for item in items]
     for one, header, path in _bar(alike, "files of equal size", progress and bool(alike)):

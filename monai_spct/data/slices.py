@@ -39,8 +39,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
         transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
         augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
         keys: what to keep of a case. Images are kept as float32, labels as uint8.
-        progress: what the progress bar calls the cases, for example ``"labeled"``; no bar when it is ``None``, and in
-            all but the first of several processes.
+        progress: what the progress bar, and the log that counts the slices, call the cases, for example ``"labeled"``;
+            neither when it is ``None``, and in all but the first of several processes.
         cache_dir: a folder for prepared slices, made if need be, which runs may share; memory when it is ``None`` or
             empty.
 
@@ -79,6 +79,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")
+        if not hidden:
+            logger.info(f"{progress}: {len(self.slices)} slices of {len(cases)} volumes")
         if cache is not None and cases:
             logger.info(
                 f"cache: {cache.found} of {cache.asked} {progress or ''} volumes from {cache.folder}, which now holds "

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 __all__ = ["Split", "split_cases"]
@@ -210,6 +210,8 @@ def _shuffled(patients: list[Any], seed: int) -> list[Any]:
 
 def _share(name: str, ratio: float, total: int, *, least: int) -> int:
     """``ratio * total`` rounded down, but at least ``least``."""
+    if not isinstance(ratio, Real):
+        raise ValueError(f"`{name}` must be a number, got {ratio!r}.")
     if least == 0:
         if not 0 <= ratio < 1:  # also refuses nan
             raise ValueError(f"`{name}` must be at least 0 and below 1, got {ratio!r}.")

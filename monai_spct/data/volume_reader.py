@@ -26,7 +26,7 @@ class VolumeReader(ImageReader):
     """Reads NIfTI by :class:`~monai_spct.data.HeaderSpacingReader` and MetaImage by MONAI's ``ITKReader``.
 
     ITK, which is not installed along with this package, is needed for MetaImage alone. It fills what is missing of a
-    truncated ``.raw`` with anything, so header and size are compared before.
+    truncated or damaged file with anything, so header and data are compared before.
 
     Several files are the channels of one image. They must lie on one grid; differences that rounding explains are none.
 
@@ -91,7 +91,7 @@ def _opened(name: _Name, **kwargs: Any) -> tuple[ImageReader | None, Any]:
     if not is_metaimage(name):
         reader = HeaderSpacingReader()
         return reader, reader.read(name, **kwargs)
-    if problem := problem_of(name):
+    if problem := problem_of(name, unpack=True):
         return None, ValueError(problem)
     try:
         itk_reader = ITKReader()

@@ -14,7 +14,7 @@ from monai.utils import CommonKeys
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from monai_spct.handlers import StopAtNonFiniteLoss
+from monai_spct.handlers import Sigterm, StopAtNonFiniteLoss
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import compiled
 from monai_spct.objectives import Objective, Step
@@ -121,6 +121,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         **kwargs: Any,
     ) -> None:
         self.objective = objective
+        self.sigterm = Sigterm()  # for `SaveCheckpoints`
         self.step: Step | None = None
         inferer = SemiSupervisedInferer() if inferer is None else inferer
         if compile:
@@ -145,6 +146,13 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         self.add_event_handler(Events.ITERATION_STARTED, self._forget_step)  # its tensors are not needed any more
         if hasattr(train_data_loader, "set_epoch"):  # batches then are a function of the epoch, also after a resume
             self.add_event_handler(Events.EPOCH_STARTED, lambda engine: train_data_loader.set_epoch(engine.state.epoch))
+
+    def run(self) -> None:  # type: ignore[override]  # as in MONAI
+        """Train. SIGTERM is a request to :class:`~monai_spct.handlers.SaveCheckpoints` meanwhile, if there is one."""
+        try:
+            super().run()
+        finally:
+            self.sigterm.leave()
 
     def _forget_step(self) -> None:
         self.step = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from monai_spct.bundles import did_you_mean, flag
+from monai_spct.bundles import did_you_mean, flag, refuse_processes_apart
 from monai_spct.experiments import cell as on_disk
 from monai_spct.experiments.cell import state_of
 from monai_spct.experiments.grid import shard
@@ -48,6 +48,7 @@ def run(
     root = Path(str(folder)).absolute()
     try:
         _refuse_unknown(more, unknown, ["--folder", "--data", "--bundles", "--shard", "--dry_run"])
+        _refuse_torchrun()
         study = read_study(str(file))
         planned = _planned(study, data, bundles)
         jobs = _part(planned, shard)
@@ -179,6 +180,14 @@ def _refuse_unknown(
         raise GridError(
             " ".join(f"there is no option `--{name}`.{did_you_mean(f'--{name}', known)}" for name in unknown)
         )
+
+
+def _refuse_torchrun() -> None:
+    """A cell is for one process, which would take the others' ``WORLD_SIZE`` for its own."""
+    try:
+        refuse_processes_apart()
+    except ValueError as error:
+        raise GridError(f"{error} Processes share a grid by `--shard`.") from error
 
 
 def _refuse(error: GridError) -> NoReturn:

@@ -15,7 +15,8 @@ import torch
 from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
 
-from monai_spct.experiments.planning import Job, Phase, differences
+from monai_spct.checkpoint_files import newest_checkpoint
+from monai_spct.experiments.planning import Job, Phase, changes
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import word_of
 from monai_spct.files import replacing
@@ -127,16 +128,12 @@ def other_configuration(job: Job, folder: Path) -> list[str]:
         if (folder / "models").exists() or (folder / "eval").exists():
             raise GridError(f"{folder} has results but no {CELL}: no grid made it. Choose another `--folder`.")
         return []
-    return differences(read_json(folder / CELL).get("configuration", {}), job.configuration)
+    return changes(read_json(folder / CELL).get("configuration", {}), job.configuration)
 
 
 def epochs_done(folder: Path) -> int:
-    """How many epochs of a training are saved."""
-    if not (folder / LAST).is_file():
-        return 0
-    # mapped, not read: the optimizer and the networks are most of the file
-    state = torch.load(folder / LAST, map_location="cpu", mmap=True, weights_only=True)
-    return int(state["run"]["epoch"])
+    """How many whole epochs of a training are saved."""
+    return int(_saved(folder).get("epoch", 0))
 
 
 def epochs_planned(job: Job) -> int:
@@ -156,17 +153,14 @@ def is_trained(job: Job, folder: Path) -> bool:
     """Whether the training is complete, also if it was killed between its last epoch and the record of its end."""
     if _progress(folder).get("trained"):
         return True
-    # of an epoch, the weights that predict are written after the state
-    written = [folder / LAST, folder / MODEL]
-    if not all(path.is_file() for path in written) or epochs_done(folder) < epochs_planned(job):
-        return False
-    return written[0].stat().st_mtime <= written[1].stat().st_mtime
+    # of an epoch, the weights that predict are written before the state
+    return (folder / MODEL).is_file() and epochs_done(folder) >= epochs_planned(job)
 
 
 def can_resume(job: Job, folder: Path) -> bool:
     """Whether a training has something to go on from, and somewhere to go."""
-    # a complete one whose weights are those of an epoch before, see above, is run anew
-    return 0 < epochs_done(folder) < epochs_planned(job)
+    # a complete one whose weights are gone is run anew
+    return bool(_saved(folder)) and epochs_done(folder) < epochs_planned(job)
 
 
 def state_of(job: Job, folder: Path) -> State:
@@ -297,6 +291,20 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _progress(folder: Path) -> dict[str, Any]:
     return read_json(folder / PROGRESS) if (folder / PROGRESS).is_file() else {}
+
+
+def _saved(folder: Path) -> dict[str, Any]:
+    """How far the training of a cell is, by its newest checkpoint; nothing without one."""
+    try:
+        # mapped, not read: the optimizer and the networks are most of the file
+        state = torch.load(folder / LAST, map_location="cpu", mmap=True, weights_only=True)
+    except Exception:  # whatever torch says of a damaged file; there may be one before it
+        try:
+            found = newest_checkpoint((folder / LAST).parent)
+        except ValueError as error:
+            raise GridError(str(error)) from error
+        state = {"run": {}} if found is None else found[1]
+    return dict(state["run"])
 
 
 def _lasted(folder: Path, progress: Mapping[str, Any]) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -17,8 +16,9 @@ from monai_spct.bundles import bundles_folder, did_you_mean
 from monai_spct.experiments.grid import DEFAULT, Cell, Grid, expand, idle_rules
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, same
+from monai_spct.settings import differences, with_options, without_places
 
-__all__ = ["Job", "Phase", "Plan", "differences", "plan"]
+__all__ = ["Job", "Phase", "Plan", "changes", "plan"]
 
 # configs of a bundle that are no overlays
 _NO_OVERLAYS = ("train", "evaluate", "inference", "metadata")
@@ -27,10 +27,9 @@ _RESERVED = {
     "bundle_root": "each cell has its own folder below that of the grid",
     "ckpt_path": "a cell is evaluated with its own weights",
     "resume": "a cell goes on by itself",
+    "accept_changes": "a cell goes on with the settings that it began with",
     "dataset_dir": "give it as `--data`",
 }
-# where and on what a cell runs: another value does not make it another experiment
-_PLACES = ("output_dir", "ckpt_path", "resume", "device", "num_workers")
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Job:
     @property
     def configuration(self) -> dict[str, Any]:
         """Both merged configs, without places and devices. They make the cell this experiment and no other."""
-        return {phase.verb: _without_places(phase.content) for phase in (self.training, self.evaluating)}
+        return {phase.verb: without_places(phase.content) for phase in (self.training, self.evaluating)}
 
     @property
     def digest(self) -> str:
@@ -168,23 +167,20 @@ Did you mean `max_epochs`?
     return Plan(list(jobs.values()), list(notes))
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """In words, where two configurations differ.
 
     Example:
-        >>> from monai_spct.experiments.planning import differences
-        >>> differences({"training": {"seed": 0, "loss": {"weight": 1}}}, {"training": {"loss": {"weight": 2}}})
+        >>> from monai_spct.experiments.planning import changes
+        >>> changes({"training": {"seed": 0, "loss": {"weight": 1}}}, {"training": {"loss": {"weight": 2}}})
         ['`seed` was 0, is not there', '`loss#weight` was 1, is 2']
     """
     lines: dict[str, None] = {}
     for verb in ("training", "evaluating"):
-        before, after = then.get(verb, {}), now.get(verb, {})
+        before, after = (without_places(side.get(verb, {})) for side in (then, now))
         if not ("dataset_dir" in before and "dataset_dir" in after):  # one of them was told a folder
             before, after = ({key: side[key] for key in side if key != "dataset_dir"} for side in (before, after))
-        old, new = _leaves(before), _leaves(after)
-        for key in [*old, *(key for key in new if key not in old)]:
-            if key not in old or key not in new or old[key] != new[key]:
-                lines[f"`{key}` {_said('was', key, old)}, {_said('is', key, new)}"] = None
+        lines.update(dict.fromkeys(differences(before, after)))
     return list(lines)
 
 
@@ -209,7 +205,7 @@ def _job(cell: Cell, root: Path, data: str | Path | None) -> tuple[Job, list[str
     phases = {}
     for verb, content in merged.items():
         options = {key: value for key, value in given.items() if _missing(content, key) is None}
-        phases[verb] = Phase(verb, files[verb], options, _with(content, options))
+        phases[verb] = Phase(verb, files[verb], options, with_options(content, options))
     return Job(cell, phases["training"], phases["evaluating"], folder), notes
 
 
@@ -327,25 +323,9 @@ def _missing(content: Mapping[str, Any], key: str) -> _Missing | None:
 # Configurations
 
 
-def _with(content: Mapping[str, Any], options: Mapping[str, Value]) -> dict[str, Any]:
-    """A config after its options, with the files that it reads by ``%`` in place."""
-    parser: Any = ConfigParser(deepcopy(dict(content)))
-    parser.update(dict(options))
-    parser.resolve_macro_and_relative_ids()
-    result: dict[str, Any] = parser.get()
-    return result
-
-
-def _without_places(content: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in content.items() if key not in _PLACES}
-    if isinstance(kept.get("dataset_dir"), str):  # data may lie elsewhere tomorrow; a component makes the data
-        del kept["dataset_dir"]
-    return kept
-
-
 def _refuse_two_of_one_name(first: Job, second: Job) -> None:
     """Two grids may say the same cell, with the same settings."""
-    if changed := differences(first.configuration, second.configuration):
+    if changed := changes(first.configuration, second.configuration):
         raise GridError(f"two grids have a cell {first.name}, but its {'; '.join(changed[:3])} in the second one.")
 
 
@@ -355,15 +335,3 @@ def _refuse_alike(jobs: Sequence[Job]) -> None:
         other = seen.setdefault(f"{job.cell.dataset} {job.digest}", job)
         if other is not job:
             raise GridError(f"two cells are alike: {other.name} and {job.name} have the same configuration.")
-
-
-def _leaves(node: Any, place: str = "") -> dict[str, Any]:
-    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
-    found = {}
-    for key, value in items:
-        found.update(_leaves(value, f"{place}#{key}" if place else str(key)))
-    return found or {place: node}
-
-
-def _said(verb: str, key: str, leaves: Mapping[str, Any]) -> str:
-    return f"{verb} {json.dumps(leaves[key])}" if key in leaves else f"{verb} not there"

@@ -166,7 +166,7 @@ def _phase(
     start = time.monotonic()
     status = call(on_disk.command(job, phase, place, resume=resume), log, tick)
     seconds = time.monotonic() - start
-    if status in (-signal.SIGINT, -signal.SIGTERM):
+    if status in (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGTERM):
         time.sleep(1)  # the signal may be on its way to this process too, which then is interrupted and did not fail
     error = ""
     if status != 0:

@@ -12,8 +12,10 @@ from monai_spct.handlers.pictures import SavePictures, contour_picture
 from monai_spct.handlers.predictions import SavePredictions
 from monai_spct.handlers.progress import Progress, scalars
 from monai_spct.handlers.scores import SaveScores
-from monai_spct.handlers.seed_each_epoch import SeedEachEpoch
+from monai_spct.handlers.seed_each_iteration import SeedEachIteration
 from monai_spct.handlers.tensorboard_pictures import TensorBoardPictures
+from monai_spct.handlers.tensorboard_writer import TensorBoardWriter
+from monai_spct.handlers.termination import Sigterm, Terminated
 from monai_spct.handlers.tracking import track_scalars
 
 __all__ = [
@@ -30,9 +32,12 @@ __all__ = [
     "SavePictures",
     "SavePredictions",
     "SaveScores",
-    "SeedEachEpoch",
+    "SeedEachIteration",
+    "Sigterm",
     "StopAtNonFiniteLoss",
     "TensorBoardPictures",
+    "TensorBoardWriter",
+    "Terminated",
     "contour_picture",
     "curves_figure",
     "read_history",

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from monai_spct.cases import case_name
+from monai_spct.paths import can_be_called
 
 __all__ = ["CaseNames", "source_of"]
 
@@ -59,10 +60,13 @@ class CaseNames:
             image: its image.
 
         Raises:
-            ValueError: when another image has this name already: its file would be overwritten.
+            ValueError: when another image has this name already, whose file would be overwritten, or when the file
+                would lie outside of its folder.
         """
         source = source_of(image) or str(case.get("case") or f"case{len(self._sources) + 1:03d}")
         name = str(case.get("case") or case_name(source))
+        if not can_be_called(name):
+            raise ValueError(f"`case` must be the name of a file, got {name!r}.")
         if self._sources.setdefault(name, source) != source:
             raise ValueError(
                 f"two images are called {name!r}: {self._sources[name]} and {source}. Cases may have an entry `case` "

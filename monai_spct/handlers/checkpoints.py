@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +15,21 @@ import torch
 from ignite.engine import Engine, Events
 from torch import nn
 
+from monai_spct.checkpoint_files import newest_checkpoint, save_checkpoint
 from monai_spct.files import replacing
+from monai_spct.functional.checks import at_least
+from monai_spct.handlers.random_state import random_state, set_random_state
+from monai_spct.handlers.termination import Sigterm, Terminated
+from monai_spct.settings import differences
 
 __all__ = ["SaveBest", "SaveCheckpoints", "save_atomically"]
 
 logger = logging.getLogger(__name__)
+
+_SHOWN = 10  # differences in a message
+# iterations between two questions whether one of several processes has SIGTERM, for which a GPU is waited for
+_ASK_EVERY = 10
+_RUN = {"epoch", "iteration", "epoch_length", "settings", "random", "scaler"}
 
 
 def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
@@ -43,22 +55,35 @@ def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
 class SaveCheckpoints:
     """Ignite handler: after each epoch the whole state of the run, and the weights that predictions are made with.
 
-    ``last.pt`` holds the states of all ``objects``, of the trainer and of torch's random generators; ``model.pt`` holds
-    the bare ``state_dict`` of ``predictor``, as bundles expect it. A run that fails leaves the files of its last whole
-    epoch. Weights of chosen epochs stay beside them, as ``epoch_020.pt``, to look back at.
+    ``last.pt`` holds the states of all ``objects``, of the trainer, of its gradient scaler and of all global random
+    generators; the checkpoints before it stay as ``last_1.pt``, ... A file is whole or not there, and one that was
+    damaged later is recognized, so that a run goes on from the one before. ``model.pt`` holds the bare ``state_dict``
+    of ``predictor``, as bundles expect it. Weights of chosen epochs stay beside them, as ``epoch_020.pt``, to look back
+    at.
+
+    With a :class:`~monai_spct.engines.SemiSupervisedTrainer`, SIGTERM, which batch systems send before they kill, lets
+    the iteration end, saves, and ends the process with the status 143. If the loader has ``start_at``, as
+    :class:`~monai_spct.data.PairedLoader` has, the run goes on at the next iteration, else at the beginning of the
+    epoch. A run of one process does not wait for a validation to end, which is then done anew.
 
     Args:
         folder: where the files go.
         predictor: the module whose predictions count: the teachers where there are such, else the students.
         objects: by name, whatever has ``state_dict`` and ``load_state_dict``: students, teachers, optimizer, learning
-            rate, ...
-        resume: whether to go on from ``last.pt``, if there is one, when the run starts.
+            rate, ... Of several processes, all ask for the states and the first one writes its own.
+        resume: whether to go on from the newest checkpoint, if there is one, when the run starts.
         kept_epochs: the epochs, counted from 1, whose weights are to stay.
+        num_checkpoints: how many checkpoints there are to be, the newest one included.
+        settings: what the run is made of, as JSON has it, for example
+            :func:`~monai_spct.bundles.settings_of_run`. A run that goes on must have those that it began with; empty
+            ones are not compared.
+        accept_changes: whether to go on with other settings all the same.
 
     Raises:
-        ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1; when the run starts, if it has
-            fewer epochs than one of these, or if ``last.pt`` holds other objects than these, or is of a run that is
-            finished, or only some of several processes find it.
+        ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1, or ``num_checkpoints`` is none;
+            when the run starts, if it has fewer epochs than one of these, or if no checkpoint is whole, or the newest
+            one that is whole holds other objects than these, or is of a run that is finished, or has other settings,
+            or only some of several processes find it.
 
     Example:
         >>> import tempfile, torch
@@ -83,6 +108,9 @@ class SaveCheckpoints:
         *,
         resume: bool = False,
         kept_epochs: Collection[int] = (),
+        num_checkpoints: int = 2,
+        settings: Mapping[str, Any] | None = None,
+        accept_changes: bool = False,
     ) -> None:
         self.folder = Path(folder)
         self.predictor = predictor
@@ -91,70 +119,218 @@ class SaveCheckpoints:
         if not isinstance(kept_epochs, Collection) or not all(type(n) is int and n >= 1 for n in kept_epochs):
             raise ValueError(f"`kept_epochs` must be a list of whole numbers of at least 1, got {kept_epochs!r}.")
         self.kept_epochs = kept_epochs
+        self.num_checkpoints = at_least("num_checkpoints", num_checkpoints, 1)
+        self.settings = settings or {}
+        self.accept_changes = accept_changes
+        self._sigterm: Sigterm | None = None
+        self._asked = False  # to end, by SIGTERM
+        self._anew = True  # nothing of this run is in the folder
+        self._closing: dict[str, Any] | None = None  # the state after an epoch's iterations, until the epoch is saved
 
     def attach(self, engine: Engine) -> None:
-        """Save after each epoch of ``engine``; load when it starts, if asked to."""
+        """Save after each epoch of ``engine``; load when it starts, if asked to.
+
+        Attach it after the handlers that work at the end of an iteration or an epoch: what they do is then saved.
+        """
         engine.add_event_handler(Events.STARTED, self._check_kept_epochs)
-        if self.resume:
-            engine.add_event_handler(Events.STARTED, self.load)
+        engine.add_event_handler(Events.STARTED, self._start)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self._look_for_sigterm)
+        engine.add_event_handler(Events.INTERRUPT, self._end)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self)
 
     def __call__(self, engine: Engine) -> None:
-        """Save now."""
-        if idist.get_rank() > 0:
-            return
-        state = {name: item.state_dict() for name, item in self.objects.items()}
-        run = {
-            "epoch": engine.state.epoch,
-            "epoch_length": engine.state.epoch_length,
-            "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        }
-        weights = self.predictor.state_dict()
-        # first: a run that is killed after `last.pt` does not come back to this epoch
-        if engine.state.epoch in self.kept_epochs:
-            save_atomically(weights, self.folder / f"epoch_{engine.state.epoch:03d}.pt")
-        save_atomically({**state, "run": run}, self.folder / "last.pt")
-        save_atomically(weights, self.folder / "model.pt")
+        """Save now, after a whole epoch."""
+        if self._sigterm is not None:
+            self._sigterm.at_once = None
+        state = self._state(engine, epochs=engine.state.epoch)
+        if idist.get_rank() == 0:
+            weights = self.predictor.state_dict()
+            # first: a run that is killed after the checkpoint does not come back to this epoch
+            if engine.state.epoch in self.kept_epochs:
+                save_atomically(weights, self.folder / f"epoch_{engine.state.epoch:03d}.pt")
+            save_atomically(weights, self.folder / "model.pt")
+        self._save(state)
+        self._closing = None
+        state_now: Any = engine.state
+        if self._is_asked(engine) and state_now.epoch < state_now.max_epochs:
+            self._leave(state)
 
     def load(self, engine: Engine) -> None:
-        """Take all states from ``last.pt``, if it is there."""
-        path = self.folder / "last.pt"
-        found = path.is_file()
-        if len(set(cast("list[int]", idist.all_gather(int(found))))) > 1:
-            raise ValueError(f"some processes find {path} and others do not: give all of them one shared folder.")
-        if not found:
-            logger.info("nothing to resume at %s: starting anew.", path)
+        """Take all states from the newest checkpoint that is whole, if there is one."""
+        found = newest_checkpoint(self.folder)
+        names = cast("list[str]", idist.all_gather(found[0].name if found else "none"))
+        if len(set(names)) > 1:
+            raise ValueError(
+                f"some processes find {self.folder / names[0]} and others do not: give all of them one shared folder."
+            )
+        if found is None:
+            logger.info("nothing to resume at %s: starting anew.", self.folder / "last.pt")
             return
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        path, state = found
         if state.keys() != {*self.objects, "run"}:
             raise ValueError(f"{path} is of another kind of run: it holds {sorted(state)}, not {sorted(self.objects)}.")
         run = state.pop("run")
-        if run["epoch"] >= engine.state.max_epochs:
+        if not isinstance(run, dict) or run.keys() != _RUN:
+            raise ValueError(f"{path} was written by another version of monai_spct: finish the run with that one.")
+        now: Any = engine.state
+        if run["epoch"] >= now.max_epochs:
             raise ValueError(
-                f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is "
-                f"{engine.state.max_epochs}."
+                f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is {now.max_epochs}."
             )
-        if run["epoch_length"] != engine.state.epoch_length:
+        self._check_settings(json.loads(run["settings"]), path)
+        if run["epoch_length"] != now.epoch_length:
             raise ValueError(
                 f"{path} is of a run with {run['epoch_length']} iterations in an epoch, and this one has "
-                f"{engine.state.epoch_length}: schedules would not fit together."
+                f"{now.epoch_length}: schedules would not fit together."
             )
+        in_epoch = run["iteration"] - run["epoch"] * run["epoch_length"]
+        if 0 < in_epoch < run["epoch_length"]:
+            now.dataloader.start_at(in_epoch)  # that it can is why there is such a checkpoint
         for name, item in self.objects.items():
             try:
                 item.load_state_dict(state[name])
             except (KeyError, RuntimeError, ValueError) as error:  # torch lists every key that differs
                 raise ValueError(f"{path} is of a run with another `{name}`: resume with the same settings.") from error
-        torch.set_rng_state(run["rng"])
-        if len(run["cuda_rng"]) == torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(run["cuda_rng"])
-        engine.state.epoch, engine.state.iteration = run["epoch"], run["epoch"] * run["epoch_length"]
-        logger.info("resuming after epoch %d of %d from %s.", run["epoch"], engine.state.max_epochs, path)
+        scaler = getattr(engine, "scaler", None)
+        if scaler is not None and run["scaler"]:
+            scaler.load_state_dict(run["scaler"])
+        set_random_state(run["random"])
+        now.epoch, now.iteration = run["epoch"], run["iteration"]
+        logger.info(
+            "resuming after epoch %d of %d%s from %s.",
+            run["epoch"],
+            now.max_epochs,
+            f" and {in_epoch} iterations" if in_epoch else "",
+            path,
+        )
+
+    # When the run starts
+
+    def _check_settings(self, before: Mapping[str, Any], path: Path) -> None:
+        changed = differences(before, self.settings) if before and self.settings else []
+        if not changed:
+            return
+        more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+        lines = "\n".join(f"  {line}" for line in [*changed[:_SHOWN], *more])
+        if not self.accept_changes:
+            raise ValueError(
+                f"{path} is of a run with other settings:\n{lines}\n"
+                "Resume with those that it had. With `--accept_changes true` it goes on with the new ones, and is then "
+                "neither the run that it was nor one with these from the start."
+            )
+        logger.warning("going on from %s with other settings:\n%s", path, lines)
 
     def _check_kept_epochs(self, engine: Engine) -> None:
         last = engine.state.max_epochs
         if beyond := [epoch for epoch in self.kept_epochs if last is not None and epoch > last]:
             raise ValueError(f"`kept_epochs` must be at most `max_epochs`, which is {last}, got {beyond}.")
+
+    def _start(self, engine: Engine) -> None:
+        self._asked, self._closing = False, None
+        self._sigterm = getattr(engine, "sigterm", None)
+        if self._sigterm is not None:
+            self._sigterm.heed()
+        if idist.get_rank() == 0:
+            for part in self.folder.glob(".*.part"):  # of a run that was killed while it wrote
+                part.unlink(missing_ok=True)
+        if self.resume:
+            self.load(engine)
+        now: Any = engine.state
+        self._anew = now.iteration == 0
+        if self._anew and not self.resume and idist.get_rank() == 0:
+            self._warn_of_another_run()
+        if now.iteration > 0 and now.iteration == (now.epoch + 1) * (now.epoch_length or 0):
+            now.epoch += 1
+            self._begin_to_close(engine)
+            engine.fire_event(Events.EPOCH_COMPLETED)  # which the run before did not come to the end of
+
+    def _warn_of_another_run(self) -> None:
+        try:
+            found = newest_checkpoint(self.folder)
+            epochs = "" if found is None else f" of {found[1]['run']['epoch']} epochs"
+        except (KeyError, TypeError, ValueError):
+            found, epochs = (self.folder / "last.pt", {}), ""
+        if found is not None:
+            logger.warning(
+                "this run starts anew and will write over a run%s in %s; with `--resume true` that one would go on.",
+                epochs,
+                self.folder,
+            )
+
+    # While it runs
+
+    def _look_for_sigterm(self, engine: Engine) -> None:
+        if self._sigterm is None:
+            return
+        if _in_epoch(engine) == engine.state.epoch_length:
+            self._begin_to_close(engine)
+        if self._is_asked(engine):
+            engine.interrupt()  # as soon as the other handlers are done with this iteration, `_end` is called
+
+    def _begin_to_close(self, engine: Engine) -> None:
+        """What follows until the epoch is saved can be left out and done anew, from the state as it is now."""
+        self._closing = self._state(engine, epochs=engine.state.epoch - 1)
+        # several processes wait for each other in a validation: all of them come to its end, or none
+        if self._sigterm is not None and idist.get_world_size() == 1:
+            self._sigterm.at_once = partial(self._end_at_once, engine)
+
+    def _is_asked(self, engine: Engine) -> bool:
+        """Whether SIGTERM asks to end here: all processes have the same answer."""
+        if self._sigterm is None:
+            return False
+        done, length = _in_epoch(engine), engine.state.epoch_length
+        if done != length and done % getattr(engine, "accumulation_steps", 1):
+            return False  # gradients that wait for the next ones are not saved
+        if idist.get_world_size() == 1:
+            self._asked = self._sigterm.received
+        elif done == length or done % _ASK_EVERY == 0:
+            self._asked = float(cast("float", idist.all_reduce(float(self._sigterm.received)))) > 0
+        return self._asked
+
+    def _end_at_once(self, engine: Engine) -> None:
+        self._asked = True
+        engine.fire_event(Events.INTERRUPT)  # checks that were put off are done now
+
+    def _end(self, engine: Engine) -> None:
+        if not self._asked:  # somebody else interrupts
+            return
+        state = self._closing or self._state(engine, epochs=engine.state.epoch - 1)
+        if self._closing is None and not hasattr(engine.state.dataloader, "start_at"):
+            raise Terminated(f"ended by SIGTERM: the run goes on from the beginning of epoch {engine.state.epoch}")
+        self._save(state)
+        self._leave(state)
+
+    def _leave(self, state: Mapping[str, Any]) -> None:
+        idist.barrier()  # the end of one process ends the others, perhaps while they write
+        run = state["run"]
+        raise Terminated(
+            f"ended by SIGTERM: the state after iteration {run['iteration']}, in epoch "
+            f"{(run['iteration'] - 1) // run['epoch_length'] + 1}, is in {self.folder / 'last.pt'}, and the same "
+            "command with `--resume true` goes on from there"
+        )
+
+    def _state(self, engine: Engine, *, epochs: int) -> dict[str, Any]:
+        scaler = getattr(engine, "scaler", None)
+        run = {
+            "epoch": epochs,
+            "iteration": engine.state.iteration,
+            "epoch_length": engine.state.epoch_length,
+            "settings": json.dumps(self.settings),
+            "random": random_state(),
+            "scaler": {} if scaler is None else scaler.state_dict(),
+        }
+        return {**{name: item.state_dict() for name, item in self.objects.items()}, "run": run}
+
+    def _save(self, state: dict[str, Any]) -> None:
+        if idist.get_rank() == 0:
+            save_checkpoint(state, self.folder, keep=self.num_checkpoints, anew=self._anew)
+        self._anew = False
+
+
+def _in_epoch(engine: Engine) -> int:
+    """How many iterations of this epoch are done."""
+    state: Any = engine.state
+    return int(state.iteration - (state.epoch - 1) * state.epoch_length)
 
 
 class SaveBest:

@@ -75,6 +75,7 @@ class StopAtNonFiniteLoss:
         engine.add_event_handler(Events.STARTED, self._forget)
         engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._check_epoch)
+        engine.add_event_handler(Events.INTERRUPT, self._check_epoch)  # after which `SaveCheckpoints` saves
         engine.add_event_handler(Events.COMPLETED, self._check_all)  # a run may be ended amid an epoch
 
     def __call__(self, engine: Engine) -> None:

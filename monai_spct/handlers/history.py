@@ -27,11 +27,14 @@ class SaveHistory:
     A row has the ``epoch``, ``seconds`` (the mean time of an iteration, with loading of its batch), ``learning_rate``
     if there is an optimizer, and the mean of each loss and note over the epoch's iterations, and over the processes
     where there are several. Validations add their metrics by :class:`AddToHistory`. A run that goes on after a
-    checkpoint keeps the rows before it.
+    checkpoint keeps the rows before it; the state for that checkpoint is what the epoch has added up so far.
 
     Args:
         path: the file.
         optimizer: its first learning rate is recorded as it is at the end of the epoch.
+
+    Raises:
+        ValueError: when a run goes on with a file that is something else.
 
     Example:
         >>> import tempfile
@@ -51,6 +54,7 @@ class SaveHistory:
         self.optimizer = optimizer
         self._sums: dict[str, Tensor | float] = {}
         self._counts: dict[str, int] = {}
+        self._seconds = 0.0  # of a part of the epoch before this process
         self._start = 0.0
 
     def attach(self, engine: Engine) -> None:
@@ -59,9 +63,30 @@ class SaveHistory:
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._write)
 
-    def _begin(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
-        self._sums, self._counts = defaultdict(float), defaultdict(int)
+    def state_dict(self) -> dict[str, Any]:
+        """What this epoch has added up so far, in each process, which all ask at once."""
+        seconds = self._seconds + time.perf_counter() - self._start if self._counts else 0.0
+        sums = {name: total.cpu() if isinstance(total, Tensor) else total for name, total in self._sums.items()}
+        mine = {"sums": sums, "counts": dict(self._counts), "seconds": seconds}
+        return {"processes": idist.all_gather(mine) if idist.get_world_size() > 1 else [mine]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from ``state_dict``; with another number of processes, each goes on from what the first one had."""
+        parts = state_dict["processes"]
+        mine = parts[idist.get_rank() if len(parts) == idist.get_world_size() else 0]
+        self._sums, self._counts = defaultdict(float, mine["sums"]), defaultdict(int, mine["counts"])
+        self._seconds, self._start = mine["seconds"], time.perf_counter()
+
+    def _begin(self, engine: Engine) -> None:
+        state: Any = engine.state
+        if idist.get_rank() == 0 and state.epoch > 1 and self.path.is_file():
+            read_history(self.path)  # what cannot be gone on with is found now and not after an epoch
+        if not state.epoch_length or state.iteration % state.epoch_length == 0:  # else a run goes on amid its epoch
+            self._forget()
         self._start = time.perf_counter()
+
+    def _forget(self) -> None:
+        self._sums, self._counts, self._seconds = defaultdict(float), defaultdict(int), 0.0
 
     def __call__(self, engine: Engine) -> None:
         """Add the values of an iteration, without waiting for the device."""
@@ -73,7 +98,9 @@ class SaveHistory:
 
     def _write(self, engine: Engine) -> None:
         mine = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
-        seconds = (time.perf_counter() - self._start) / (engine.state.epoch_length or 1)  # after the device has ended
+        lasted = self._seconds + time.perf_counter() - self._start  # after the device has ended
+        seconds = lasted / (engine.state.epoch_length or 1)
+        self._forget()
         parts = cast("list[dict[str, float]]", idist.all_gather(mine))
         if idist.get_rank() > 0:
             return
@@ -145,6 +172,12 @@ def _write_rows(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
 def read_history(path: str | os.PathLike[str]) -> list[dict[str, float]]:
     r"""The rows that :class:`SaveHistory` wrote; a value that an epoch does not have is not in its row.
 
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if it is something else, or has lost a part.
+
     Example:
         >>> import tempfile
         >>> from pathlib import Path
@@ -154,8 +187,15 @@ def read_history(path: str | os.PathLike[str]) -> list[dict[str, float]]:
         >>> read_history(path)
         [{'epoch': 1.0, 'loss': 0.5, 'pace': 0.2}, {'epoch': 2.0, 'loss': 0.25}]
     """
-    with Path(path).open(encoding="utf-8", newline="") as file:
-        return [
-            {name: float(value) for name, value in row.items() if value not in ("", None)}
-            for row in csv.DictReader(file)
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            header, *lines = list(csv.reader(file, strict=True)) or [[]]
+        if header[:1] != ["epoch"]:
+            raise ValueError("its first column is not `epoch`")
+        rows = [
+            {name: float(value) for name, value in zip(header, line, strict=True) if value != "" or name == "epoch"}
+            for line in lines
         ]
+    except (csv.Error, ValueError) as error:
+        raise ValueError(f"{path} is no history of a training, or is damaged ({error}): remove it.") from error
+    return rows

@@ -72,8 +72,8 @@ class Progress:
         if self.bar is None:
             state: Any = engine.state
             self.bar = tqdm(
-                # an evaluator that validates begins at iteration 0 in whatever epoch
-                total=state.iteration + (state.max_epochs - state.epoch + 1) * state.epoch_length,
+                # an evaluator that validates begins at iteration 0 in whatever epoch, a run that goes on amid one
+                total=(state.iteration // state.epoch_length + state.max_epochs - state.epoch + 1) * state.epoch_length,
                 initial=state.iteration,  # of a run that goes on
                 unit="it",
                 dynamic_ncols=True,

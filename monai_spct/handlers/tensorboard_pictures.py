@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from monai_spct.handlers.cases import CaseNames
 from monai_spct.handlers.pictures import volume_pictures
+from monai_spct.handlers.tensorboard_writer import TensorBoardWriter
 
 __all__ = ["TensorBoardPictures"]
 
@@ -25,7 +25,7 @@ class TensorBoardPictures:
     ``TensorBoardImageHandler`` has image, truth and prediction apart from each other, as gray animations.
 
     Args:
-        log_dir: of TensorBoard.
+        writer: of TensorBoard.
         structures: names by class index.
         max_pictures: how many volumes.
         slices: which slices, or how many; see :func:`contour_picture`.
@@ -36,27 +36,27 @@ class TensorBoardPictures:
     Example:
         >>> import tempfile, torch
         >>> from ignite.engine import Engine
-        >>> from monai_spct.handlers import TensorBoardPictures
+        >>> from monai_spct.handlers import TensorBoardPictures, TensorBoardWriter
         >>> evaluator = Engine(lambda engine, batch: batch)  # in place of a `SupervisedEvaluator` with `decollate=True`
         >>> item = {"case": "patient001", "image": torch.ones(1, 16, 16, 4), "pred": torch.ones(1, 16, 16, 4)}
-        >>> TensorBoardPictures(tempfile.mkdtemp(), structures={1: "LV"}).attach(evaluator)
+        >>> writer = TensorBoardWriter(tempfile.mkdtemp())
+        >>> TensorBoardPictures(writer, structures={1: "LV"}).attach(evaluator)
         >>> _ = evaluator.run([[item]])
     """
 
     def __init__(
         self,
-        log_dir: str | os.PathLike[str],
+        writer: SummaryWriter | TensorBoardWriter,
         *,
         structures: Mapping[int, str] | Mapping[str, str],
         max_pictures: int = 2,
         slices: int | Sequence[int] = 4,
     ) -> None:
-        self.log_dir = log_dir
+        self.writer: Any = writer
         self.structures = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
         self.max_pictures = max_pictures
         self.slices = slices
         self._names = CaseNames()
-        self._writer: SummaryWriter | None = None
 
     def attach(self, engine: Engine) -> None:
         """Draw after each iteration of ``engine``, and start counting with each of its runs."""
@@ -71,8 +71,6 @@ class TensorBoardPictures:
         for name, figure in volume_pictures(
             engine, type(self).__name__, self._names, structures=self.structures, **settings
         ):
-            if self._writer is None:  # a run without validation leaves no empty file
-                self._writer = SummaryWriter(self.log_dir)
             figure.set_dpi(_DPI)
-            self._writer.add_figure(f"validation/{name}", figure, engine.state.epoch)
-            self._writer.flush()
+            self.writer.add_figure(f"validation/{name}", figure, engine.state.epoch)
+            self.writer.flush()

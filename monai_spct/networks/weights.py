@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
+
+from monai_spct.files import read_checkpoint
 
 __all__ = ["count_networks", "load_weights"]
 
@@ -31,7 +32,7 @@ def count_networks(path: str | os.PathLike[str], *, default: int = 2) -> int:
     """
     if not Path(path).is_file():
         return default
-    count = len({name.split(".")[1] for name in _read(Path(path)) if name.startswith("networks.")})
+    count = len({name.split(".")[1] for name in read_checkpoint(path) if name.startswith("networks.")})
     if not count:
         raise ValueError(f"{path} does not hold the weights of an `Ensemble`; a training writes those to `model.pt`.")
     return count
@@ -63,15 +64,7 @@ def load_weights(network: Module, path: str | os.PathLike[str]) -> Module:
             "`--ckpt_path`."
         )
     try:
-        network.load_state_dict(_read(path))
+        network.load_state_dict(read_checkpoint(path))
     except RuntimeError as error:  # torch's list of every key that differs follows as the cause
         raise ValueError(f"{path} holds the weights of another network than this configuration makes.") from error
     return network
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # zip, pickle and tensor errors of many types, none of which says what the file is
-        raise ValueError(f"{path} is not a file of weights, or is damaged: {error}") from error
-    return state

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from monai_spct.functional import average_over_processes
 from monai_spct.functional.checks import in_unit_interval
 from monai_spct.objectives.objective import Schedule, as_schedule
 from monai_spct.objectives.step import Step
@@ -64,7 +65,8 @@ class CertainConsistency:
 
     A voxel counts while the entropy of its teacher's mean prediction over several stochastic passes is below
     :math:`h \ln C`, with :math:`C` classes, since :math:`\ln C` is the largest entropy. It leaves the note
-    ``certain_share``, the share of voxels that count.
+    ``certain_share``, the share of voxels that count. Where several processes train together, the mean is one over the
+    certain voxels of all of them: each calls it in the same iterations.
 
     Args:
         threshold: :math:`h`, 0 to 1, a number or a function of the run's progress.
@@ -104,7 +106,10 @@ class CertainConsistency:
         certain = (uncertainty < self.threshold(step.progress) * math.log(student.shape[2])).to(student.dtype)
         error = (student.exp() - teacher.exp()).square().mean(2)
         step.notes["certain_share"] = certain.mean()
-        return (certain * error).sum() / torch.clamp(certain.sum(), min=1)
+        # gradients become means over processes, where a voxel must count alike however many others are certain there
+        count = certain.sum()
+        average_over_processes([count])
+        return (certain * error).sum() / count.clamp(min=torch.finfo(count.dtype).tiny)
 
 
 def _student_and_teacher(step: Step, reader: str) -> tuple[Tensor, Tensor]:

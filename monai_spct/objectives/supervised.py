@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from monai_spct.functional import log_softmax
 from monai_spct.objectives.step import Step
 
 __all__ = ["Supervised", "cross_entropy"]
@@ -16,13 +17,16 @@ __all__ = ["Supervised", "cross_entropy"]
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """Cross-entropy, mean over voxels and images, of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``.
 
+    It is computed in at least float32.
+
     Example:
         >>> import torch
         >>> from monai_spct.objectives import cross_entropy
         >>> cross_entropy(torch.zeros(1, 4, 8, 8), torch.ones(1, 1, 8, 8))  # log 4
         tensor(1.3863)
     """
-    return F.cross_entropy(logits, label[:, 0].long())
+    # in half precision the sum over the voxels would be infinite long before their mean is
+    return F.nll_loss(log_softmax(logits, dim=1), label[:, 0].long())
 
 
 class Supervised:

@@ -22,8 +22,9 @@ class CheckCased(MapTransform):
     - An image with another number of channels than ``in_channels`` is a ``ValueError``.
     - A label of another shape than its image, or with values that are not whole numbers from 0 to ``num_classes - 1``,
       is a ``ValueError``.
-    - A label of the same shape whose affine differs gets the image's, with a warning: voxels correspond, whatever the
-      header of the label says, and reorienting or resampling the two by different affines would misalign them.
+    - A label of the same shape whose affine differs gets the image's, with a warning, since reorienting or resampling
+      the two by different affines would misalign them. Where its own affine puts it on the very voxels of the image,
+      with axes flipped or swapped, it is turned before; elsewhere voxels correspond, whatever its header says.
     - Voxels of the image that are not finite get the smallest finite value, with a warning; so does, unchanged, a
       constant image.
 
@@ -69,9 +70,11 @@ class CheckCased(MapTransform):
         values = torch.unique(torch.cat([torch.unique(part) for part in _plain(label).unbind(-1)]))
         _refuse(rules.label_values(name, values.tolist(), self.num_classes))
         located = hasattr(image, "affine") and hasattr(label, "affine")
-        if located and (problem := rules.affines(name, image.affine, label.affine)):
+        if located and (problem := rules.affines(name, image.affine, label.affine, tuple(label.shape[1:]))):
             warnings.warn(problem, stacklevel=2)
+            voxels = _turned(_plain(label), rules.turn(image.affine, label.affine, tuple(label.shape[1:])))
             label = label.clone()
+            label.copy_(voxels)
             label.affine = image.affine.clone()
         return label
 
@@ -89,6 +92,13 @@ def _finite(image: Tensor, name: str) -> Tensor:
     if problem := rules.constant(name, float(low), float(high)):
         warnings.warn(problem, stacklevel=3)
     return image
+
+
+def _turned(label: Tensor, turn: tuple[list[int], list[int]] | None) -> Tensor:
+    if turn is None:
+        return label
+    order, flips = turn
+    return label.permute(0, *(axis + 1 for axis in order)).flip([axis + 1 for axis in flips])
 
 
 def _refuse(problem: str | None) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,24 @@ from ignite.engine import Engine, Events
 from monai.bundle import ConfigWorkflow
 from torch.nn.parallel import DistributedDataParallel
 
-from monai_spct.bundles import bundles_folder, join_processes
+from monai_spct.bundles import bundles_folder, join_processes, synchronize_batch_norms
 from monai_spct.engines import SemiSupervisedTrainer
-from monai_spct.functional import average_over_processes
-from monai_spct.handlers import SaveCheckpoints
+from monai_spct.functional import average_over_processes, entropy, log_softmax
+from monai_spct.handlers import AverageBuffers, DiscriminatorStep, SaveCheckpoints
 from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss, _Losses
 from monai_spct.inferers import SemiSupervisedInferer
-from monai_spct.networks import build_ensemble, frozen_copy
-from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
+from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
+from monai_spct.objectives import (
+    Adversarial,
+    CertainConsistency,
+    Consistency,
+    CoTraining,
+    EntropyMinimization,
+    Objective,
+    SelfPacedCoTraining,
+    Supervised,
+    Weighted,
+)
 
 BUNDLES = bundles_folder()
 LITTLE = {
@@ -38,10 +50,6 @@ LITTLE = {
     "max_epochs": 2,
     "num_workers": 0,
 }
-
-
-class StoppedError(Exception):
-    """What a run that breaks off ends with."""
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:
@@ -97,7 +105,8 @@ class Training:
     def run(self) -> dict[str, Any]:
         """Of each process, by name."""
         self.workflow.run()
-        seen: dict[str, Any] = {**self.seen, "losses": [float(self.trainer.state.output["loss"])]}
+        seen: dict[str, Any] = {**self.seen, "losses": [self.trainer.state.output["loss"].item()]}
+        seen["slices"] = [sampler.num_items for sampler in self["train#dataloader"].samplers]
         if self["split"].validation:
             evaluator = self["validate#evaluator"]
             seen["evaluated"] = [case["case"] for case in self["validate#dataset"].data]
@@ -107,19 +116,7 @@ class Training:
         return {name: [part[name] for part in parts] for name in seen}
 
 
-def broken_off(training: Training, epoch: int) -> None:
-    def stop() -> None:
-        raise StoppedError
-
-    training.trainer.add_event_handler(Events.EPOCH_STARTED(once=epoch), stop)
-    try:
-        training.run()
-    except RuntimeError as error:  # MONAI's parser wraps what an expression raises
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, StoppedError):
-            cause = cause.__cause__
-        if cause is None:
-            raise
+# Two processes with halves of a batch, beside one with the whole of it
 
 
 def small_network() -> torch.nn.Module:
@@ -127,38 +124,103 @@ def small_network() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 3, 3, padding=2))
 
 
-def gradients(*, wrapped: bool, **settings: Any) -> list[torch.Tensor]:
-    """Of one step: of this process's share of a batch, or of the whole batch without the other processes."""
+def normalized_network() -> torch.nn.Module:
+    first, *others = small_network()
+    return torch.nn.Sequential(first, torch.nn.BatchNorm2d(4), *others)
+
+
+def undecided(teachers: Ensemble, images: torch.Tensor) -> torch.Tensor:
+    """What dropout measures, without its draws."""
+    return entropy(log_softmax(teachers.logits(images), dim=2), dim=2)
+
+
+TERMS = {
+    "method": {
+        "co_training": Weighted(SelfPacedCoTraining(pace=0.5, alpha=0.1), weight=0.5),
+        "consistency": Weighted(Consistency(), weight=4.0),
+    },
+    "co_training": {"co_training": CoTraining(), "entropy": Weighted(EntropyMinimization(), weight=0.1)},
+    "ua_mt": {"consistency": Weighted(CertainConsistency(0.9), weight=12.0)},
+    "dan": {"adversarial": Weighted(Adversarial(), weight=0.1)},
+}
+
+
+def batches() -> list[dict[str, torch.Tensor]]:
+    """Unlabeled images become brighter, and predictions for them more certain."""
     generator = torch.Generator().manual_seed(0)
-    whole = {
-        "image": torch.rand(4, 1, 8, 8, generator=generator),
-        "label": torch.randint(3, (4, 1, 8, 8), generator=generator),
-        "unlabeled": torch.rand(6, 1, 8, 8, generator=generator),
-    }
-    share = {key: value.chunk(idist.get_world_size())[idist.get_rank()] for key, value in whole.items()}
-    students = build_ensemble(small_network, num_views=2, seed=0)
-    SemiSupervisedTrainer(
-        device="cpu",
+    brightness = torch.linspace(0, 12, 6).reshape(6, 1, 1, 1)
+    return [
+        {
+            "image": torch.rand(4, 1, 8, 8, generator=generator),
+            "label": torch.randint(3, (4, 1, 8, 8), generator=generator),
+            "unlabeled": torch.rand(6, 1, 8, 8, generator=generator) * brightness,
+        }
+        for _ in range(3)
+    ]
+
+
+def trained(
+    name: str,
+    network: Callable[[], torch.nn.Module],
+    *,
+    shared: bool,
+    device: str = "cpu",
+    synchronized: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Three steps: with this process's share of each batch, or with the whole of it.
+
+    With the whole both do the same, and means over them are what each has.
+    """
+    parts, part = (idist.get_world_size(), idist.get_rank()) if shared else (1, 0)
+    data = [{key: value.chunk(parts)[part] for key, value in batch.items()} for batch in batches()]
+    students, others = (build_ensemble(network, num_views=2, seed=seed).to(device) for seed in (0, 1))
+    if shared and synchronized:
+        for networks in (students, others):
+            synchronize_batch_norms(networks)
+    teachers = frozen_copy(others)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        judge = EvaluationNetwork(num_classes=3, features=4, num_layers=1).to(device) if name == "dan" else None
+    handlers: list[Any] = [AverageBuffers(students)] if shared else []
+    if judge is not None:
+        handlers.append(DiscriminatorStep(judge, torch.optim.SGD(judge.parameters(), lr=0.1)))
+    before = [parameter.detach().clone() for parameter in students.parameters()]
+    trainer = SemiSupervisedTrainer(
+        device=device,
         max_epochs=1,
-        train_data_loader=[share if wrapped else whole],
-        network=DistributedDataParallel(students) if wrapped else students,
-        optimizer=torch.optim.SGD(students.parameters(), lr=0.1),
-        objective=Objective(
-            supervised=Supervised(),
-            co_training=Weighted(SelfPacedCoTraining(pace=0.5, alpha=0.1), weight=0.5),
-            consistency=Weighted(Consistency(), weight=4.0),
+        train_data_loader=data,
+        network=DistributedDataParallel(students) if shared else students,
+        optimizer=torch.optim.SGD(students.parameters(), lr=0.1, momentum=0.9),
+        objective=Objective(supervised=Supervised(), **TERMS[name]),
+        inferer=SemiSupervisedInferer(
+            teachers=None if name == "dan" else teachers,
+            uncertainty=undecided if name == "ua_mt" else None,
+            discriminator=judge,
         ),
-        inferer=SemiSupervisedInferer(teachers=frozen_copy(build_ensemble(small_network, num_views=2, seed=1))),
+        train_handlers=handlers,
         **settings,
-    ).run()
-    return [parameter.grad for parameter in students.parameters()]
+    )
+    trainer.run()
+    return {
+        "gradients": [parameter.grad for parameter in students.parameters()],
+        "learned": [now.detach() - then for now, then in zip(students.parameters(), before, strict=True)],
+        "judge": [] if judge is None else [parameter.detach() for parameter in judge.parameters()],
+        "statistics": [buffer for buffer in students.buffers() if buffer.is_floating_point()],
+        "certain_share": float(trainer.state.output.get("certain_share", 0)),
+    }
 
 
-def difference(**settings: Any) -> float:
-    """The largest, as a share of the largest gradient."""
-    shared, whole = gradients(wrapped=True, **settings), gradients(wrapped=False)
-    largest = max(float(one.abs().max()) for one in whole)
-    return max(float((one - other).abs().max()) for one, other in zip(shared, whole, strict=True)) / largest
+def differences(name: str, network: Callable[[], torch.nn.Module] = small_network, **settings: Any) -> dict[str, float]:
+    """The largest of each kind, as a share of the largest value."""
+    halves, whole = (trained(name, network, shared=shared, **settings) for shared in (True, False))
+    found = {}
+    for kind in ("gradients", "learned", "judge", "statistics"):
+        pairs = list(zip(halves[kind], whole[kind], strict=True))
+        if pairs:
+            largest = max(float(one.abs().max()) for _, one in pairs)
+            found[kind] = max(float((one - other).abs().max()) for one, other in pairs) / largest
+    return {**found, "certain_share": halves["certain_share"]}
 
 
 def averaged() -> bool:
@@ -200,24 +262,81 @@ def failing(training: Training) -> None:
     training.workflow.run()
 
 
-def main(data: Path, output: Path) -> None:
-    join_processes("cpu")
+def killed(training: Training) -> None:
+    """The second process is, amid its second epoch."""
+
+    def die() -> None:
+        if training.trainer.state.iteration == 3 and idist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    training.trainer.add_event_handler(Events.ITERATION_COMPLETED, die)
+    training.workflow.run()
+
+
+def unreadable(training: Training) -> None:
+    """Of the cases to validate, one of the second process ends early, which its header does not show."""
+    if idist.get_rank() == 1:
+        image = Path(training["validate#dataset"].data[0]["image"])
+        image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
+    training.workflow.run()
+
+
+def stuck() -> None:
+    """The second process is."""
+    if idist.get_rank() == 1:
+        signal.pause()
+    average_over_processes([torch.zeros(1)])
+
+
+def on_gpus(output: Path) -> None:
+    """Batch normalizations by NCCL."""
+    device = f"cuda:{idist.get_local_rank()}"
+    found = {
+        how: idist.all_gather(differences("method", normalized_network, device=device, synchronized=how == "together"))
+        for how in ("together", "apart")
+    }
+    if idist.get_rank() == 0:
+        output.write_text(json.dumps(found))
+
+
+def main(scenario: str, data: Path, output: Path) -> None:
+    if scenario == "on_gpus":
+        join_processes(f"cuda:{os.environ['LOCAL_RANK']}")
+        on_gpus(output)
+        return
+    join_processes("cpu", timeout_minutes=0.25 if scenario == "stuck" else 5)
     run = partial(Training, data)
+    if scenario == "killed":
+        killed(run(output / "resumed", num_validation=3))
+    elif scenario == "unreadable":
+        unreadable(run(output / "unreadable", "labeled_only", num_validation=3))
+    elif scenario == "stuck":
+        stuck()
+    else:
+        look(run, output)
+
+
+def look(run: Callable[..., Training], output: Path) -> None:
+    """See the runs that get to their end, and at last one that does not."""
     seen = {
         "method": run(output / "method", num_validation=3).run(),
         "dan": run(output / "dan", "dan").run(),
         "labeled_only": run(output / "labeled_only", "labeled_only", num_validation=1).run(),
         "ua_mt": run(output / "ua_mt", "ua_mt").run(),
+        "uneven": run(output / "uneven", num_validation=5, labeled_batch_size=3, unlabeled_batch_size=3).run(),
+        "resumed": run(output / "resumed", num_validation=3, resume=True).run(),  # see `killed`
     }
-    broken_off(run(output / "resumed", num_validation=3), epoch=2)
-    seen["resumed"] = run(output / "resumed", num_validation=3, resume=True).run()
-    numbers = {"plain": difference(), "compiled": difference(compile=True, compile_kwargs={"backend": "eager"})}
-    means = idist.all_gather(averaged())
-    messages = idist.all_gather(refused(output / "method" / "models", output / "nowhere"))
+    numbers = {name: differences(name) for name in TERMS}
+    numbers["compiled"] = differences("method", compile=True, compile_kwargs={"backend": "eager"})
+    numbers["normalized"] = differences("method", normalized_network)
+    found = {
+        "runs": seen,
+        "differences": idist.all_gather(numbers),
+        "averaged": idist.all_gather(averaged()),
+        "refused": idist.all_gather(refused(output / "method" / "models", output / "nowhere")),
+    }
     if idist.get_rank() == 0:
-        (output / "seen.json").write_text(
-            json.dumps({"runs": seen, "differences": numbers, "averaged": means, "refused": messages})
-        )
+        (output / "seen.json").write_text(json.dumps(found))
     handlers = json.loads((BUNDLES / "spleen" / "configs" / "train.json").read_text())["train"]["handlers"]
     history = next(n for n, handler in enumerate(handlers) if "SaveHistory" in handler["_target_"])
     # without the table of means, for which the processes wait for each other too
@@ -225,4 +344,4 @@ def main(data: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(sys.argv[1], *map(Path, sys.argv[2:]))

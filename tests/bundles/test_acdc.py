@@ -5,12 +5,14 @@ import json
 import logging
 import math
 import os
+import pickle
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ from monai_spct.bundles import bundles_folder, copy
 from monai_spct.data import HeaderSpacingReader, acdc_cases, split_cases, write_acdc_phantom
 from monai_spct.handlers import read_history
 from monai_spct.metrics import case_name
-from tests.bundles.states import same
+from tests.bundles.states import loaded_safely, same
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
@@ -201,14 +203,37 @@ def test_the_weights_that_predict_are_a_bare_state_dict(runs, name):
     assert all(value.isfinite().all() for value in state.values())
 
 
+def test_p31_every_file_that_is_written_can_be_loaded_safely(runs):
+    names = [path.relative_to(runs.output).as_posix() for path in loaded_safely(runs.output)]
+    assert names == [f"models/{name}.pt" for name in ("best", "epoch_001", "last", "model")]
+    for folder in ("eval", "predictions"):  # which are there too, and hold no such file
+        assert any((runs.output / folder).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("save", "refused"),
+    [
+        (lambda path: torch.save({"a": torch.ones(2)}, path), False),
+        (lambda path: np.save(path.with_suffix(".npy"), np.ones(2)), False),
+        (lambda path: torch.save({"a": Path("a")}, path), True),
+        (lambda path: np.save(path.with_suffix(".npy"), np.array([{}])), True),
+        (lambda path: path.with_suffix(".pkl").write_bytes(pickle.dumps(Path("a"))), True),
+    ],
+    ids=["tensors", "numbers", "objects", "objects in an array", "a pickle"],
+)
+def test_p31_a_file_that_needs_code_would_be_noticed(tmp_path, save, refused):
+    save(tmp_path / "model.pt")
+    with pytest.raises(Exception, match=r"weights_only|allow_pickle") if refused else nullcontext():
+        assert len(loaded_safely(tmp_path)) == 1
+
+
 def test_the_last_state_of_the_run_can_be_loaded_safely(runs):
     state = torch.load(runs.output / "models" / "last.pt", weights_only=True)
     assert (state["run"]["epoch"], state["run"]["epoch_length"]) == (2, 2)
     assert {"network", "teachers", "optimizer", "lr_scheduler"} <= set(state)
 
 
-def test_the_views_differ_in_the_file(runs):
-    """P18."""
+def test_p18_the_views_differ_in_the_file(runs):
     state = torch.load(runs.output / "models" / "model.pt", weights_only=True)
     kernels = [name for name in state if name.startswith("networks.0.") and state[name].ndim == 4]
     assert kernels
@@ -223,7 +248,7 @@ def test_no_file_is_left_half_written(runs):
     assert models == ["best.pt", "epoch_001.pt", "last.pt", "model.pt"]
 
 
-def test_losses_pace_and_agreement_are_on_record(runs):
+def test_p18_losses_pace_and_agreement_are_on_record(runs):
     events = EventAccumulator(str(runs.output / "eval"))
     events.Reload()
     tags = events.Tags()["scalars"]
@@ -253,8 +278,7 @@ def test_losses_pace_and_agreement_are_on_record(runs):
     assert history[0]["learning_rate"] > history[1]["learning_rate"] >= 0
 
 
-def test_patients_and_cases_are_printed(runs):
-    """P8."""
+def test_p08_patients_cases_and_slices_are_printed(runs):
     for line in (
         "labeled: 1 patient, 2 cases",
         "unlabeled: 2 patients, 4 cases",
@@ -262,6 +286,8 @@ def test_patients_and_cases_are_printed(runs):
         "test: 1 patient, 2 cases",
     ):
         assert f"\n{line}\n" in runs.train.stdout
+    for name, volumes in (("labeled", 2), ("unlabeled", 4)):
+        assert re.search(rf" {name}: \d+ slices of {volumes} volumes\n", runs.train.stdout), runs.train.stdout
 
 
 def test_a_bar_shows_the_way_and_the_time_left(runs):
@@ -373,8 +399,7 @@ def test_maps_of_entropy_are_below_the_contours(runs):
         assert found.min() > len(picture) / 3
 
 
-def test_predictions_lie_on_the_grid_of_their_images(runs):
-    """P2."""
+def test_p02_predictions_lie_on_the_grid_of_their_images(runs):
     images = sorted(runs.images.rglob("*.nii.gz"))
     assert len(images) == 3
     found = {path.name for path in (runs.output / "predictions").glob("*.nii.gz")}
@@ -397,8 +422,7 @@ def test_predictions_lie_on_the_grid_of_their_images(runs):
         assert values.std() > 0
 
 
-def test_a_mistyped_override_ends_with_the_right_name(runs, data):
-    """P30."""
+def test_p30_a_mistyped_override_ends_with_the_right_name(runs, data):
     assert runs.mistyped.returncode != 0
     last = runs.mistyped.stderr.strip().splitlines()[-1]
     assert "unknown override `--max_epoch`" in last
@@ -471,7 +495,7 @@ def test_the_root_can_be_set(tmp_path, config):
     [({}, 7), ({"labeled_ratio": 0.05}, 3), ({"labeled_ratio": 1}, 75), ({"labeled_patients": 2}, 2)],
     ids=["default", "5 %", "all", "2 patients"],
 )
-def test_of_a_hundred_patients_as_many_are_labeled_as_one_asks_for(tmp_path, settings, labeled):
+def test_p08_of_a_hundred_patients_as_many_are_labeled_as_one_asks_for(tmp_path, settings, labeled):
     """P8, P10; as in the paper."""
     for n in range(1, 101):
         folder = tmp_path / "training" / f"patient{n:03d}"
@@ -502,8 +526,7 @@ def test_three_views_are_trained_and_found_again_by_the_evaluation(tmp_path, dat
     assert (tmp_path / "eval" / "summary.json").is_file()
 
 
-def test_the_seed_decides_the_first_weights_and_the_whole_run(tmp_path, data):
-    """P28."""
+def test_p28_the_seed_decides_the_first_weights_and_the_whole_run(tmp_path, data):
     first, last = {}, {}
     for name, seed in (("a", 0), ("b", 0), ("c", 2)):
         run = training(data, tmp_path / name, seed=seed, epoch_length=1)
@@ -516,8 +539,41 @@ def test_the_seed_decides_the_first_weights_and_the_whole_run(tmp_path, data):
         assert not torch.equal(weights["a"], weights["c"])
 
 
+def test_p28_one_seed_makes_the_same_bytes_twice_and_with_workers(tmp_path, data):
+    """With deterministic algorithms, which are all there, on one machine's CPU."""
+    files = {}
+    torch.use_deterministic_algorithms(True)
+    try:
+        for name, workers in (("once", 0), ("twice", 0), ("with workers", 2)):
+            settings = {"num_workers": workers, "num_validation": 1, "val_interval": 1, "kept_epochs": [1]}
+            trained(data, tmp_path / name, **settings)
+            models = {path.name: path.read_bytes() for path in (tmp_path / name / "models").glob("*.pt")}
+            rows = [{**row, "seconds": 0} for row in read_history(tmp_path / name / "eval" / "history.csv")]
+            files[name] = {**models, "history.csv": rows}
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert set(files["once"]) == {"best.pt", "epoch_001.pt", "history.csv", "last.pt", "model.pt"}
+    for name in ("twice", "with workers"):
+        assert [file for file in files["once"] if files[name][file] != files["once"][file]] == []
+    assert files["once"]["model.pt"] != files["once"]["epoch_001.pt"]  # so that something was learned
+
+
+def test_p28_the_overlay_of_the_guide_switches_deterministic_algorithms_on(tmp_path, data):
+    page = BUNDLES.parent / "docs" / "explanation" / "reproducibility.md"
+    if not page.is_file():
+        pytest.skip("pages come with a checkout")
+    overlay = tmp_path / "deterministic.json"
+    overlay.write_text(re.findall(r"^```json\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)[0])
+    assert not torch.are_deterministic_algorithms_enabled()
+    try:
+        training(data, tmp_path, overlay)
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize("name", ["max_epochs", "train#trainer#max_epochs"])
-def test_the_length_of_the_run_sets_the_schedule_of_the_learning_rate(tmp_path, data, name):
+def test_p25_the_length_of_the_run_sets_the_schedule_of_the_learning_rate(tmp_path, data, name):
     """P25, P27."""
     run = training(data, tmp_path, **{name: 5, "epoch_length": 4})
     parsed = run.parser.get_parsed_content
@@ -554,8 +610,7 @@ def test_a_term_can_be_switched_off(tmp_path, data, term):
     }
 
 
-def test_slices_smaller_than_the_crop_are_padded(tmp_path, data):
-    """P5."""
+def test_p05_slices_smaller_than_the_crop_are_padded(tmp_path, data):
     loader = training(data, tmp_path, crop_size=48).parser.get_parsed_content("train#dataloader")
     batch = next(iter(loader))
     assert batch["image"].shape == (2, 1, 48, 48)
@@ -633,7 +688,7 @@ def several_frames(case):
     ],
     ids=["no label", "label value", "label shape", "half a file", "4-D"],
 )  # fmt: skip
-def test_data_that_cannot_be_learned_from_is_refused_by_the_name_of_the_case(tmp_path, own_data, spoil, message):
+def test_p07_data_that_cannot_be_learned_from_is_refused_by_the_name_of_the_case(tmp_path, own_data, spoil, message):
     """P6, P7."""
     case = lists(own_data).labeled[0]
     spoil(case)
@@ -673,8 +728,7 @@ def constant(case):
     ],
     ids=["label affine", "NaN", "constant"],
 )
-def test_data_that_can_be_mended_is_named_and_training_goes_on(tmp_path, own_data, spoil, message):
-    """P3."""
+def test_p03_data_that_can_be_mended_is_named_and_training_goes_on(tmp_path, own_data, spoil, message):
     case = lists(own_data).labeled[0]
     spoil(case)
     run = training(own_data, tmp_path)
@@ -688,8 +742,7 @@ def test_data_that_can_be_mended_is_named_and_training_goes_on(tmp_path, own_dat
         assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_training_reads_neither_test_patients_nor_labels_that_it_must_not_know(tmp_path, own_data):
-    """P10."""
+def test_p10_training_reads_neither_test_patients_nor_labels_that_it_must_not_know(tmp_path, own_data):
     split = lists(own_data)
     labels = {case["image"]: case["label"] for case in acdc_cases(own_data)}
     for case in split.test:
@@ -748,7 +801,7 @@ def test_a_learning_rate_that_blows_up_is_found_at_once(tmp_path, data):
     assert torch.load(tmp_path / "models" / "last.pt", weights_only=True)["run"]["epoch"] == epoch - 1
 
 
-def test_a_run_goes_on_from_its_last_epoch(tmp_path, data, runs, caplog):
+def test_p26_a_run_goes_on_from_its_last_epoch(tmp_path, data, runs, caplog):
     """P26."""
     shutil.copytree(runs.output / "models", tmp_path / "models")
     before = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
@@ -762,7 +815,7 @@ def test_a_run_goes_on_from_its_last_epoch(tmp_path, data, runs, caplog):
     assert run.parser.get_parsed_content("lr_scheduler").last_epoch == 6
 
 
-def test_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data):
+def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data):
     """P26: weights, teachers, optimizer, learning rate, random state, exactly."""
     settings = {"max_epochs": 3, "num_validation": 1, "val_interval": 2}
     trained(data, tmp_path / "whole", **settings)
@@ -777,7 +830,7 @@ def test_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data):
     assert [{**row, "seconds": 0} for row in broken] == [{**row, "seconds": 0} for row in whole]
 
 
-def test_a_run_that_is_finished_says_so(tmp_path, data, runs):
+def test_p26_a_run_that_is_finished_says_so(tmp_path, data, runs):
     """P26."""
     shutil.copytree(runs.output / "models", tmp_path / "models")
     with pytest.raises(RuntimeError) as error:
@@ -821,8 +874,7 @@ def test_labels_alone_are_validated_on_the_students(tmp_path, data):
 
 
 @pytest.mark.parametrize("overlays", [(), (LABELED_ONLY,)], ids=["co-training", "labeled only"])
-def test_all_labels_and_no_unlabeled_images_are_a_supervised_run(tmp_path, data, overlays):
-    """P9."""
+def test_p09_all_labels_and_no_unlabeled_images_are_a_supervised_run(tmp_path, data, overlays):
     run = trained(data, tmp_path, *overlays, labeled_patients=None, labeled_ratio=1)
     output = run.parser.get_parsed_content("train#trainer").state.output
     assert {str(name) for name in output if str(name).endswith("loss")} == {"loss", "supervised_loss"}
@@ -862,8 +914,8 @@ def test_one_structure_against_the_rest(data, tmp_path, structure, name):
 
 
 @pytest.mark.parametrize("overlays", [(), (SMALL,)], ids=["original grid", "2 mm"])
-def test_scores_are_those_of_the_grid_that_was_asked_for(tmp_path, data, runs, overlays):
-    """P12: a structure that is missed costs the diagonal of the volume, which tells the grid."""
+def test_p12_scores_are_those_of_the_grid_that_was_asked_for(tmp_path, data, runs, overlays):
+    """A structure that is missed costs the diagonal of the volume, which tells the grid."""
     folder = options_of(runs, data, tmp_path)
     workflow(EVALUATE, *overlays, **folder, inferer=NOTHING_FOUND, max_pictures=0).run()
     with (tmp_path / "eval" / "scores.csv").open() as file:
@@ -892,8 +944,8 @@ READS = "$lambda image, network: torch.cat([1 - (image * 3 - c).abs().clamp(max=
     ("shape", "spacing"), [((37, 29, 5), (1.25, 1.25, 10)), ((84, 60, 4), (3.3, 3.0, 9))], ids=["smaller", "larger"]
 )
 @pytest.mark.parametrize("overlays", [(), (SMALL,)], ids=["as it is", "by way of 2 mm"])
-def test_a_prediction_comes_back_to_where_it_was_seen(tmp_path, runs, shape, spacing, overlays):
-    """P2: exactly where nothing is resampled; but for the borders where it is, and background where it was cut off."""
+def test_p02_a_prediction_comes_back_to_where_it_was_seen(tmp_path, runs, shape, spacing, overlays):
+    """Exactly where nothing is resampled; but for the borders where it is, and background where it was cut off."""
     truth = np.zeros(shape, np.int16)
     third = [n // 4 for n in shape[:2]]
     truth[third[0] : 2 * third[0], third[1] :] = 1

@@ -1,21 +1,21 @@
 """Several processes train one set of networks: two of them, on the CPU."""
 
+import io
 import json
-import os
 import re
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 
-import monai_spct
-from monai_spct.bundles import bundles_folder
+from monai_spct.bundles import bundles_folder, in_words
 from monai_spct.data import write_spleen_phantom
 from monai_spct.handlers import read_history
 from tests.bundles.in_two_processes import LITTLE
+from tests.bundles.launch import torchrun
 from tests.bundles.states import same
 
 pytestmark = [
@@ -26,20 +26,9 @@ pytestmark = [
 
 CONFIGS = bundles_folder() / "spleen" / "configs"
 TRAIN, PHANTOM, MULTI_GPU = (CONFIGS / f"{name}.json" for name in ("train", "phantom", "multi_gpu_train"))
-SIZES = {"patients": 6, "size": [48, 52], "spacing": [6.7, 7.0], "slices": [4, 5]}
-METHODS = ("method", "dan", "labeled_only", "ua_mt", "resumed")
+SIZES = {"patients": 8, "size": [48, 52], "spacing": [6.7, 7.0], "slices": [4, 5]}
+METHODS = ("method", "dan", "labeled_only", "ua_mt", "uneven", "resumed")
 EACH = pytest.mark.parametrize("name", METHODS)
-
-
-def torchrun(*words: object) -> subprocess.CompletedProcess[str]:
-    """Two processes, as ``torchrun --standalone --nproc_per_node=2`` starts them."""
-    parent = str(Path(monai_spct.__file__).parents[1])
-    paths = os.pathsep.join(path for path in (parent, os.environ.get("PYTHONPATH")) if path)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    # without a GPU, should there be one: the second process would find none of its own
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
-    done = [sys.executable, *launcher, *map(str, words)]
-    return subprocess.run(done, capture_output=True, text=True, env=env, timeout=900)
 
 
 # As users type it: the method on a phantom, three cases to validate
@@ -67,7 +56,7 @@ def single(typed, tmp_path: Path, **settings: object) -> ConfigWorkflow:
     return result
 
 
-def test_two_processes_train_to_their_end(typed):
+def test_p29_two_processes_train_to_their_end(typed):
     assert typed[1].returncode == 0, typed[1].stderr
     assert "Traceback" not in typed[1].stderr
 
@@ -134,11 +123,26 @@ def test_what_two_trained_is_evaluated_by_one(typed, tmp_path):
 # From within: see the other file
 
 
+SCRIPT = Path(__file__).with_name("in_two_processes.py")
+
+
 @pytest.fixture(scope="module")
-def looked_into(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def place(tmp_path_factory) -> tuple[Path, Path]:
+    """The data, and a folder for results."""
     output = tmp_path_factory.mktemp("looked_into")
-    data = write_spleen_phantom(output / "data", **SIZES)
-    return output, torchrun(Path(__file__).with_name("in_two_processes.py"), data, output)
+    return write_spleen_phantom(output / "data", **SIZES), output
+
+
+@pytest.fixture(scope="module")
+def killed(place) -> tuple[subprocess.CompletedProcess[str], bytes]:
+    """A run of which one process was killed, and its last checkpoint."""
+    done = torchrun(SCRIPT, "killed", *place)
+    return done, (place[1] / "resumed" / "models" / "last.pt").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def looked_into(place, killed) -> tuple[Path, subprocess.CompletedProcess[str]]:  # noqa: ARG001 - it is resumed
+    return place[1], torchrun(SCRIPT, "look", *place)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +154,7 @@ def seen(looked_into) -> dict[str, dict[str, list]]:
 
 
 @EACH
-def test_both_have_the_same_gradients_after_each_iteration_and_learn_from_other_images(seen, name):
+def test_p29_both_have_the_same_gradients_after_each_iteration_and_learn_from_other_images(seen, name):
     run = seen["runs"][name]
     first, second = run["gradients"]
     assert first == second
@@ -180,27 +184,37 @@ def test_each_draws_its_own_dropout_and_moves(seen, name):
         assert run[draws][0] != run[draws][1]
 
 
-@pytest.mark.parametrize(("name", "shares"), [("method", [2, 1]), ("labeled_only", [1, 1])])
-def test_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares):
-    """P29: three cases on two processes; and one, which the second process scores too."""
+@pytest.mark.parametrize(
+    ("name", "shares", "count"), [("method", [2, 1], 3), ("labeled_only", [1, 1], 1), ("uneven", [3, 2], 5)]
+)
+def test_p29_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares, count):
+    """P29: three cases on two processes; five; and one, which the second process scores too."""
     run = seen["runs"][name]
     assert [len(cases) for cases in run["evaluated"]] == shares
     cases = sorted({case for cases in run["evaluated"] for case in cases})
-    assert len(cases) == (3 if name == "method" else 1)
+    assert len(cases) == count
     assert run["scored"] == [cases, cases]
     assert run["best"][0] == run["best"][1]
     assert 0 <= run["best"][0][0] <= 1
 
 
-def test_a_run_of_two_that_broke_off_ends_where_it_would_have_ended(looked_into, seen):
+def test_fewer_slices_than_two_batches_recycle_in_both(seen):
+    """Of one labeled patient and one unlabeled one."""
+    [labeled, unlabeled] = seen["runs"]["uneven"]["slices"][0]
+    assert 3 < labeled < 2 * 3
+    assert 3 < unlabeled < 2 * 3
+
+
+def test_p26_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_into, seen):
     """P26: exactly."""
     for part in ("batch", "gradients", "students", "teachers", "moves", "dropout"):
         whole, resumed = (seen["runs"][name][part] for name in ("method", "resumed"))
         assert [iterations[2:] for iterations in whole] == resumed, part
-    files = [
+    whole, resumed = (
         torch.load(looked_into[0] / run / "models" / "last.pt", weights_only=True) for run in ("method", "resumed")
-    ]
-    assert same(*files)
+    )
+    for name in ("network", "teachers", "ema_teacher", "move", "optimizer", "lr_scheduler", "save_best", "run"):
+        assert same(whole[name], resumed[name]), name
 
 
 def test_a_checkpoint_that_one_of_them_does_not_find_is_refused_by_both(seen):
@@ -213,9 +227,28 @@ def test_means_over_processes_are_right(seen):
     assert seen["averaged"] == [True, True]
 
 
-@pytest.mark.parametrize("how", ["plain", "compiled"])
-def test_two_halves_of_a_batch_have_the_mean_gradient_of_the_whole(seen, how):
-    assert seen["differences"][how] < 1e-5
+# One process with the whole batch
+
+
+@pytest.mark.parametrize("name", ["method", "co_training", "ua_mt", "dan", "compiled"])
+def test_halves_of_batches_teach_what_whole_batches_teach(seen, name):
+    """Each term is a mean over the images of all processes, or over the voxels of all of them that count."""
+    first, second = (found[name] for found in seen["differences"])
+    assert first.keys() & {"gradients", "learned", "judge"} == {"gradients", "learned", *(["judge"] * (name == "dan"))}
+    for kind in first.keys() - {"certain_share"}:
+        assert first[kind] < 1e-5, kind
+    if name == "ua_mt":  # or a mean of the processes' means would do
+        assert 0 < first["certain_share"] < second["certain_share"] / 2
+
+
+def test_a_batch_normalization_makes_a_difference(seen):
+    """It learns from the half of its process."""
+    for found in seen["differences"]:
+        assert found["normalized"]["gradients"] > 0.01
+        assert found["normalized"]["statistics"] > 0.01
+
+
+# Runs that end before their end
 
 
 def test_a_loss_that_is_not_finite_in_one_of_them_ends_both_before_they_save(looked_into, seen):  # noqa: ARG001
@@ -223,6 +256,34 @@ def test_a_loss_that_is_not_finite_in_one_of_them_ends_both_before_they_save(loo
     assert done.returncode != 0
     assert "the loss is not finite in epoch 2, iteration 4: loss nan" in done.stderr
     assert torch.load(output / "failing" / "models" / "last.pt", weights_only=True)["run"]["epoch"] == 1
+
+
+def test_a_process_that_is_killed_ends_the_other_and_leaves_the_last_checkpoint_whole(killed):
+    done, checkpoint = killed
+    assert done.returncode != 0
+    assert re.search(r"exitcode +: -9", done.stderr)
+    assert torch.load(io.BytesIO(checkpoint), weights_only=True)["run"]["epoch"] == 1
+
+
+def test_a_case_that_one_of_them_cannot_read_ends_both_and_is_named(place, tmp_path):
+    data = shutil.copytree(place[0], tmp_path / "data")
+    done = torchrun(SCRIPT, "unreadable", data, tmp_path)
+    assert done.returncode != 0
+    assert re.search(r"What went wrong: .*spleen_\d+\.nii\.gz", done.stderr)
+
+
+def test_a_process_that_is_stuck_is_not_waited_for_without_end(place):
+    done = torchrun(SCRIPT, "stuck", *place)
+    assert done.returncode != 0
+    assert "Timed out waiting 15000ms" in done.stderr
+
+
+def test_torchrun_without_the_overlay_is_refused_before_anything_is_written(typed, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError) as error:
+        single(typed, tmp_path).run()
+    assert "add `multi_gpu_train.json` as the last config" in in_words(error.value)
+    assert not list(tmp_path.iterdir())
 
 
 # GPUs, as far as a machine without one can tell

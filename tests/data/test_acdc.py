@@ -25,7 +25,7 @@ def official(folder: Path, patients: dict[int, tuple[int, int]], *, info: bool =
             (patient / "Info.cfg").write_text(text, encoding="utf-8")
 
 
-def test_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
+def test_p06_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
     official(tmp_path, {1: (1, 12), 2: (1, 9)})
     training = tmp_path / "training"
     cases = acdc_cases(str(tmp_path))
@@ -45,7 +45,7 @@ def test_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
     }
 
 
-def test_the_phase_is_read_and_not_taken_from_the_order_of_frames(tmp_path):
+def test_p06_the_phase_is_read_and_not_taken_from_the_order_of_frames(tmp_path):
     official(tmp_path, {90: (11, 4)})
     assert {case["frame"]: case["phase"] for case in acdc_cases(tmp_path)} == {"11": "ED", "04": "ES"}
 
@@ -66,10 +66,22 @@ def test_an_unreadable_info_tells_no_phase(tmp_path, info):
     assert all("phase" not in case for case in acdc_cases(tmp_path))
 
 
-def test_windows_line_ends_are_read(tmp_path):
+@pytest.mark.parametrize(
+    ("info", "phases"),
+    [
+        (b"ED: 1\r\nES: 12\r\nGroup: DCM\r\n", ["ED", "ES"]),
+        (b"\xef\xbb\xbfED: 1\nES: 12\n", ["ED", "ES"]),
+        (b"Group: DCM\n  ES :12 \n\n\tED:  01", ["ED", "ES"]),
+        (b"ED: 1\nGroup: DCM\n", ["ED", None]),
+        (b"ED: 1\nES: 13\n", ["ED", None]),
+        (b"ES: 1\nED: 12\n", ["ES", "ED"]),
+    ],
+    ids=["Windows lines", "byte order mark", "other blanks and order", "no ES", "ES of another frame", "ES first"],
+)
+def test_p06_each_frame_has_the_phase_that_info_tells_and_no_other(tmp_path, info, phases):
     official(tmp_path, {1: (1, 12)})
-    (tmp_path / "training" / "patient001" / "Info.cfg").write_bytes(b"ED: 1\r\nES: 12\r\nGroup: DCM\r\n")
-    assert [case["phase"] for case in acdc_cases(tmp_path)] == ["ED", "ES"]
+    (tmp_path / "training" / "patient001" / "Info.cfg").write_bytes(info)
+    assert [case.get("phase") for case in acdc_cases(tmp_path)] == phases
 
 
 @pytest.mark.parametrize("inside", [".", "training"], ids=["above-training", "training-itself"])
@@ -133,7 +145,7 @@ def test_any_number_of_frames_is_listed_in_order(tmp_path):
     assert [case["frame"] for case in acdc_cases(tmp_path)] == ["01", "09", "30"]
 
 
-def test_the_list_does_not_depend_on_the_order_of_the_directory(tmp_path, monkeypatch):
+def test_p11_the_list_does_not_depend_on_the_order_of_the_directory(tmp_path, monkeypatch):
     official(tmp_path, {number: (1, 10 + number) for number in (3, 1, 2)})
     expected = acdc_cases(tmp_path)
     iterdir = Path.iterdir

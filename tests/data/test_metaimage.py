@@ -37,7 +37,8 @@ def compressed(folder: Path, **changes: object) -> Path:
     data = zlib.compress((folder / "case.raw").read_bytes())
     (folder / "case.raw").unlink()
     (folder / "case.zraw").write_bytes(data)
-    rewrite(path, CompressedData=True, CompressedDataSize=len(data), ElementDataFile="case.zraw", **changes)
+    settings = {"CompressedData": True, "CompressedDataSize": len(data), "ElementDataFile": "case.zraw", **changes}
+    rewrite(path, **settings)
     return path
 
 
@@ -48,13 +49,54 @@ def local(folder: Path) -> Path:
     return path
 
 
+def compressed_local(folder: Path) -> Path:
+    header = compressed(folder, ElementDataFile="LOCAL")
+    path = header.with_suffix(".mha")
+    path.write_bytes(header.read_bytes() + (folder / "case.zraw").read_bytes())
+    return path
+
+
 def oblique(folder: Path) -> Path:
     return a_volume(folder, TransformMatrix="0.6 0.8 0 -0.8 0.6 0 0 0 1", Offset="10 -20 30.5")
 
 
-@pytest.mark.parametrize("make", [a_volume, compressed, local, oblique], ids=lambda make: make.__name__)
-def test_axes_spacing_and_orientation_are_right(tmp_path, make):
-    """P4."""
+def swapped_axes(folder: Path) -> Path:
+    return a_volume(folder, TransformMatrix="0 1 0 1 0 0 0 0 -1", Offset="1 2 3")
+
+
+def big_endian(folder: Path) -> Path:
+    path = a_volume(folder, BinaryDataByteOrderMSB=True)
+    path.with_suffix(".raw").write_bytes(VOXELS.astype(">i2").tobytes(order="F"))
+    return path
+
+
+def something_before(folder: Path) -> Path:
+    path = a_volume(folder, HeaderSize=100)
+    path.with_suffix(".raw").write_bytes(bytes(100) + VOXELS.tobytes(order="F"))
+    return path
+
+
+def something_before_of_any_length(folder: Path) -> Path:
+    path = something_before(folder)
+    rewrite(path, HeaderSize=-1)
+    return path
+
+
+def windows_lines(folder: Path) -> Path:
+    path = a_volume(folder)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(a_volume, compressed, local, compressed_local, oblique, swapped_axes, big_endian),
+        *(something_before, something_before_of_any_length, windows_lines),
+    ],
+    ids=lambda make: make.__name__,
+)
+def test_p04_axes_spacing_and_orientation_are_right(tmp_path, make):
     pytest.importorskip("itk")
     path = make(tmp_path)
     image = LoadImage(reader=VolumeReader())(path)
@@ -66,7 +108,10 @@ def test_axes_spacing_and_orientation_are_right(tmp_path, make):
     np.testing.assert_allclose(header.affine, image.affine, atol=1e-12)
     reader = ITKReader()
     np.testing.assert_allclose(header.affine, reader.get_data(reader.read(path))[1]["affine"], atol=1e-12)
-    if make is not oblique:
+    if make is swapped_axes:  # the first axis points back, the second to the left, the third down
+        expected = [[0, -0.6, 0, -1], [-0.5, 0, 0, -2], [0, 0, -3, 3], [0, 0, 0, 1]]
+        np.testing.assert_allclose(header.affine, expected, atol=1e-12)
+    elif make is not oblique:
         np.testing.assert_allclose(header.affine, np.diag([-0.5, -0.6, 3, 1]), atol=1e-12)
     assert problem_of(path) is None
 
@@ -85,6 +130,12 @@ def half_of_the_data(path: Path) -> None:
         (no_data, r"case\.mhd has its voxels in case\.raw, which does not exist"),
         (half_of_the_data, r"case\.raw is truncated: it has 120 bytes, and case\.mhd tells of 240\."),
         (lambda path: rewrite(path, DimSize="6 5 5"), r"case\.raw is truncated: it has 240 bytes, .* of 300\."),
+        (lambda path: rewrite(path, DimSize="6 5 3"), r"case\.raw is too long, .* it has 240 bytes, .* of 180\."),
+        (
+            lambda path: rewrite(path, ElementType="MET_UCHAR"),
+            r"case\.raw is too long, .* it has 240 bytes, .* of 120\.",
+        ),
+        (lambda path: rewrite(path, ElementType="MET_FLOAT"), r"case\.raw is truncated: it has 240 bytes, .* of 480\."),
         (lambda path: rewrite(path, DimSize="6 5"), "DimSize is 6 5"),
         (lambda path: rewrite(path, DimSize="6 5 0"), "DimSize is 6 5 0"),
         (lambda path: rewrite(path, DimSize=None), "it has no 'DimSize'|it has no DimSize"),
@@ -93,16 +144,17 @@ def half_of_the_data(path: Path) -> None:
         (lambda path: rewrite(path, ElementType="MET_OTHER"), "ElementType is MET_OTHER"),
         (lambda path: rewrite(path, ElementSpacing="1 1"), "ElementSpacing must be 3 numbers"),
         (lambda path: rewrite(path, ElementSpacing="1 nan 1"), "ElementSpacing must be 3 numbers"),
-        (lambda path: path.write_bytes(b"\x00\xff" * 50), "it has no NDims"),
+        (lambda path: path.write_bytes(b"\x00\xff" * 50), "it is not text in UTF-8"),
         (lambda path: path.write_text(""), "it has no NDims"),
         (lambda path: path.unlink(), "does not exist"),
     ],
     ids=[
-        *("no data", "half of the data", "header that lies", "two sizes", "a size of 0", "no size", "4-D", "a word"),
+        *("no data", "half of the data", "header that lies", "fewer slices", "smaller voxels", "larger voxels"),
+        *("two sizes", "a size of 0", "no size", "4-D", "a word"),
         *("unknown type", "two spacings", "nan", "binary", "empty", "no file"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, spoil, message):
+def test_p04_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, spoil, message):
     path = a_volume(tmp_path)
     spoil(path)
     problem = problem_of(path)
@@ -119,6 +171,38 @@ def test_compressed_voxels_are_measured_by_their_compressed_size(tmp_path):
     data = path.with_suffix(".zraw")
     data.write_bytes(data.read_bytes()[:-5])
     assert "is truncated" in str(problem_of(path))
+
+
+def packed(voxels: bytes) -> bytes:
+    return zlib.compress(voxels)
+
+
+def damaged(voxels: bytes) -> bytes:
+    data = zlib.compress(voxels)
+    return data[:20] + b"xxxx" + data[24:]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (packed(VOXELS.tobytes()[:120]), "holds 120 bytes of voxels when unpacked, and its header tells of 240"),
+        (packed(2 * VOXELS.tobytes()), "holds 480 bytes of voxels when unpacked, and its header tells of 240"),
+        (packed(VOXELS.tobytes())[:-40], r"holds \d+ bytes of voxels when unpacked, and its header tells of 240"),
+        (damaged(VOXELS.tobytes()), "is damaged: "),
+        (b"no compressed voxels", "is damaged: "),
+    ],
+    ids=["half of the voxels", "twice the voxels", "cut off", "damaged", "a text"],
+)
+@pytest.mark.parametrize("told", [True, False], ids=["size told", "size not told"])
+def test_p04_compressed_voxels_that_itk_would_make_up_are_refused(tmp_path, data, message, told):
+    path = compressed(tmp_path)
+    path.with_suffix(".zraw").write_bytes(data)
+    rewrite(path, CompressedDataSize=len(data) if told else None)
+    message = rf"case\.zraw {message}"
+    assert re.search(message, str(problem_of(path, unpack=True)))
+    assert problem_of(path) is None  # they are not looked at unless one asks
+    with pytest.raises(ValueError, match=message):
+        LoadImage(reader=VolumeReader())(path)
 
 
 def test_a_zraw_whose_header_does_not_tell_its_size_is_left_to_itk(tmp_path):

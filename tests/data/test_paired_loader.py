@@ -1,5 +1,9 @@
 import itertools
+import os
 import random
+import signal
+import subprocess
+import time
 from collections import Counter
 
 import numpy as np
@@ -49,7 +53,7 @@ def test_a_batch_has_labeled_and_unlabeled_images():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 40], ids=lambda size: f"{size} items")
-def test_small_datasets_recycle_evenly(size):
+def test_p09_small_datasets_recycle_evenly(size):
     batches = list(SeededBatches(size, batch_size=4, num_batches=5, seed=0))
     assert [len(batch) for batch in batches] == [4] * 5
     counts = Counter(index for batch in batches for index, _ in batch)
@@ -65,18 +69,18 @@ def test_a_loader_shows_each_item_of_a_small_dataset_as_often():
 
 
 @pytest.mark.parametrize("unlabeled", [None, dataset(0)], ids=["none", "empty"])
-def test_without_unlabeled_data_batches_are_supervised(unlabeled):
+def test_p09_without_unlabeled_data_batches_are_supervised(unlabeled):
     batches = list(PairedLoader(dataset(3), unlabeled, labeled_batch_size=2, epoch_length=2))
     assert [sorted(batch) for batch in batches] == [["image", "label"]] * 2
 
 
-def test_the_same_seed_gives_the_same_batches():
+def test_p28_the_same_seed_gives_the_same_batches():
     first = flat(loader(augment=NOISE, seed=3))
     assert flat(loader(augment=NOISE, seed=3)) == first
     assert flat(loader(augment=NOISE, seed=4)) != first
 
 
-def test_workers_make_the_same_bytes():
+def test_p28_workers_make_the_same_bytes():
     alone, helped = loader(augment=NOISE), loader(augment=NOISE, num_workers=2)
     for epoch in (1, 2):
         alone.set_epoch(epoch)
@@ -85,7 +89,7 @@ def test_workers_make_the_same_bytes():
 
 
 @pytest.mark.parametrize("num_workers", [0, 2], ids=lambda n: f"{n} workers")
-def test_augmentation_differs_between_items_and_epochs(num_workers):
+def test_p28_augmentation_differs_between_items_and_epochs(num_workers):
     one_slice = PairedLoader(
         dataset(1, augment=NOISE), labeled_batch_size=4, epoch_length=3, num_workers=num_workers, seed=0
     )
@@ -108,6 +112,52 @@ def test_an_epoch_does_not_depend_on_those_before_it():
     wandering.set_epoch(3)
     assert flat(wandering) == expected
     assert flat(wandering) == expected
+
+
+@pytest.mark.parametrize("num_workers", [0, 2], ids=lambda n: f"{n} workers")
+def test_an_epoch_may_start_in_its_middle(num_workers):
+    batches = loader(augment=NOISE, num_workers=num_workers)
+    batches.set_epoch(2)
+    whole = list(batches)
+    batches.set_epoch(1)  # whichever comes first
+    batches.start_at(3)
+    batches.set_epoch(2)
+    assert flat(batches) == flat(whole[3:])
+    assert flat(batches) == flat(whole)
+
+
+def test_batches_that_are_left_out_are_not_loaded():
+    asked = []
+
+    class Watched(SliceDataset):
+        def __getitem__(self, item):
+            asked.append(item)
+            return super().__getitem__(item)
+
+    batches = PairedLoader(Watched([{}], dataset(5).transform), labeled_batch_size=2, epoch_length=4)
+    batches.start_at(3)
+    assert len(list(batches)) == 1
+    assert len(asked) == 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="signals here do not say who sent them")
+def test_a_worker_heeds_its_parent_alone():
+    batches = loader(num_workers=1, epoch_length=2)
+    one = iter(batches)
+    next(one)
+    workers = [worker for part in batches.loaders for worker in part._iterator._workers]
+    for worker in workers:
+        subprocess.run(["kill", "-TERM", str(worker.pid)], check=True)  # by another process, as a batch system is
+    next(one)
+    list(batches)
+    time.sleep(0.2)
+    assert all(worker.is_alive() for worker in workers)
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.join(10)
+        assert worker.exitcode == 0
+    for part in batches.loaders:
+        part._iterator = None
 
 
 def test_batches_of_an_epoch_and_of_epochs_differ_in_their_order():

@@ -66,6 +66,13 @@ def other_affine(case):
     write(case["label"], label_of(), np.eye(4) * 1.5)
 
 
+def other_axes(case):
+    affine = AFFINE.copy()
+    affine[:3, 3] += affine[:3, 0] * (label_of().shape[0] - 1)
+    affine[:3, 0] *= -1
+    write(case["label"], label_of()[::-1], affine)
+
+
 def no_file(case):
     Path(case["image"]).unlink()
 
@@ -138,6 +145,10 @@ OF_HEADERS = [
     (flat, r"error: .*a\.nii must be a volume with three axes, got the shape \(8, 6\)"),
     (other_shape, r"error: image and label of a must have the same shape, got \(8, 6, 4\) and \(7, 6, 4\).*a_gt\.nii"),
     (other_affine, r"warning: image and label of a have the same shape but different affines.*a_gt\.nii"),
+    (
+        other_axes,
+        r"warning: image and label of a cover the same voxels, .* the label is turned to its image.*a_gt\.nii",
+    ),
     (complex_numbers, r"error: .*a\.nii must hold real numbers, got complex numbers"),
     (colors, r"error: .*a\.nii must hold real numbers, got colors"),
     (

@@ -1,3 +1,4 @@
+import logging
 import random
 
 import numpy as np
@@ -48,8 +49,8 @@ def test_only_the_keys_asked_for_are_kept():
     assert list(SliceDataset(CASES, volume_of, keys=["image"])[0]) == ["image"]
 
 
-def test_a_case_without_its_label_is_named():
-    """P7: it must not become a batch without labels."""
+def test_p07_a_case_without_its_label_is_named():
+    """It must not become a batch without labels."""
 
     def load(case):
         volume = volume_of(case)
@@ -208,6 +209,13 @@ def test_the_progress_bar_has_a_name_and_is_off_without_one(capsys):
     assert capsys.readouterr().err == ""
     SliceDataset(CASES, volume_of, progress="labeled")
     assert "loading labeled volumes" in capsys.readouterr().err
+
+
+def test_p08_slices_are_counted_beside_their_volumes(caplog):
+    with caplog.at_level(logging.INFO, "monai_spct"):
+        SliceDataset(CASES, volume_of, progress="labeled")
+        SliceDataset(CASES[:2], volume_of)  # of which nobody asked to hear
+    assert [record.message for record in caplog.records] == ["labeled: 8 slices of 3 volumes"]
 
 
 def test_a_case_that_cannot_be_loaded_closes_the_bar(capsys):

@@ -1,13 +1,21 @@
 import itertools
 import math
+import os
 import random
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monai_spct.data import acdc_cases, folder_cases, promise12_cases
+from monai_spct.data.phantom_parts import save_metaimage
 from monai_spct.data.splits import Split, split_cases
 
 LISTS = ("labeled", "unlabeled", "validation", "test")
@@ -47,7 +55,7 @@ def test_acdc_as_in_the_paper():
     validation=st.integers(0, 1),
     ratio=st.floats(0.01, 1),
 )
-def test_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, validation, ratio):
+def test_p10_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, validation, ratio):
     cases = acdc_like(count)
     split = split_cases(cases, num_test=test, num_validation=validation, labeled_ratio=ratio, seed=seed)
     sides = [patients(getattr(split, name)) for name in LISTS]
@@ -58,12 +66,12 @@ def test_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, vali
 
 
 @given(order=st.permutations(range(16)))
-def test_the_order_of_the_cases_plays_no_part(order):
+def test_p11_the_order_of_the_cases_plays_no_part(order):
     cases = acdc_like(8)
     assert split_cases([cases[i] for i in order], num_validation=1) == split_cases(cases, num_validation=1)
 
 
-def test_global_random_state_plays_no_part_and_is_left_alone():
+def test_p11_global_random_state_plays_no_part_and_is_left_alone():
     cases = acdc_like(20)
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002
@@ -73,6 +81,77 @@ def test_global_random_state_plays_no_part_and_is_left_alone():
     random.seed(2)
     np.random.seed(2)  # noqa: NPY002
     assert split_cases(cases) == first
+
+
+def touched(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def an_acdc_folder(folder: Path) -> list[dict[str, Any]]:
+    names = (f"patient{n:03d}/patient{n:03d}_frame{frame}" for n in range(1, 9) for frame in ("01", "12"))
+    return acdc_cases(touched(folder, *(f"training/{name}{end}.nii.gz" for name in names for end in ("", "_gt"))))
+
+
+def a_promise12_folder(folder: Path) -> list[dict[str, Any]]:
+    folder.mkdir(exist_ok=True)
+    for name in (f"Case{n:02d}{end}.mhd" for n in range(8) for end in ("", "_segmentation")):
+        save_metaimage(folder / name, np.zeros((2, 2, 2), np.int16), (1.0, 1.0, 1.0))
+    return promise12_cases(folder)
+
+
+def a_folder_of_ones_own(folder: Path) -> list[dict[str, Any]]:
+    names = [f"{place}/{case}.nii.gz" for place in ("imagesTr", "labelsTr") for case in ("a", "B", "b", "C", "_d", "é")]
+    return folder_cases(touched(folder, *names))
+
+
+@pytest.mark.parametrize(
+    "cases_of", [an_acdc_folder, a_promise12_folder, a_folder_of_ones_own], ids=lambda cases_of: cases_of.__name__
+)
+def test_p11_the_order_in_which_a_directory_is_read_plays_no_part(tmp_path, monkeypatch, cases_of):
+    folder = tmp_path / "data"
+    expected = split_cases(cases_of(folder), num_validation=1)
+    listdir, scandir, read = os.listdir, os.scandir, []
+
+    @contextmanager
+    def shuffled_scandir(path="."):
+        with scandir(path) as entries:
+            read.append(path)
+            yield iter(random.Random(len(read)).sample(found := list(entries), len(found)))
+
+    def shuffled_listdir(path="."):
+        read.append(path)
+        return random.Random(len(read)).sample(found := listdir(path), len(found))
+
+    monkeypatch.setattr(os, "scandir", shuffled_scandir)
+    monkeypatch.setattr(os, "listdir", shuffled_listdir)
+    for _ in range(5):
+        assert split_cases(cases_of(folder), num_validation=1) == expected
+    assert read or sys.version_info < (3, 11)  # where it kept what it needed of `os` for itself
+
+
+SPLIT_OF_ITS_OWN = """
+import sys
+from monai_spct.data import acdc_cases, split_cases
+print(split_cases(acdc_cases(sys.argv[1]), num_validation=1).describe())
+"""
+
+
+def test_p11_neither_the_locale_nor_the_hashes_of_a_process_play_a_part(tmp_path):
+    expected = split_cases(an_acdc_folder(tmp_path), num_validation=1).describe()
+    for hashes, locale in (("1", "C"), ("2", "C.UTF-8")):
+        environment = {**os.environ, "PYTHONHASHSEED": hashes, "LC_ALL": locale}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SPLIT_OF_ITS_OWN, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+            env=environment,
+        )
+        assert done.stdout.strip() == expected
 
 
 def test_the_shuffle_of_a_seed_stays_what_it_is():
@@ -136,7 +215,7 @@ def test_a_ratio_of_one_labels_all_patients(ratio):
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 6, np.int64(3)], ids=repr)
-def test_a_number_of_labeled_patients_wins_over_the_ratio(number):
+def test_p08_a_number_of_labeled_patients_wins_over_the_ratio(number):
     split = split_cases(acdc_like(6), labeled_patients=number, labeled_ratio=0.5, test_ratio=0)
     assert sizes(split) == {"labeled": number, "unlabeled": 6 - number, "validation": 0, "test": 0}
 
@@ -214,7 +293,16 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
         ({"labeled_ratio": 10}, r"`labeled_ratio` must be above 0 and at most 1, got 10\."),
         ({"labeled_ratio": math.nan}, r"`labeled_ratio` must be above 0 and at most 1, got nan\."),
         ({"labeled_patients": 0}, r"`labeled_patients` must be a whole number of at least 1, got 0\."),
+        ({"labeled_patients": -1}, r"`labeled_patients` must be a whole number of at least 1, got -1\."),
+        ({"labeled_patients": 1.5}, r"`labeled_patients` must be a whole number of at least 1, got 1\.5\."),
         ({"labeled_patients": 2.0}, r"`labeled_patients` must be a whole number of at least 1, got 2\.0\."),
+        ({"labeled_patients": math.nan}, r"`labeled_patients` must be a whole number of at least 1, got nan\."),
+        ({"labeled_patients": "3"}, r"`labeled_patients` must be a whole number of at least 1, got '3'\."),
+        ({"labeled_ratio": "0.5"}, r"`labeled_ratio` must be a number, got '0\.5'\."),
+        ({"labeled_ratio": math.inf}, r"`labeled_ratio` must be above 0 and at most 1, got inf\."),
+        ({"test_ratio": "a half"}, r"`test_ratio` must be a number, got 'a half'\."),
+        ({"num_test": "2"}, r"`num_test` must be a whole number of at least 0, got '2'\."),
+        ({"num_test": 2.5}, r"`num_test` must be a whole number of at least 0, got 2\.5\."),
         ({"labeled_patients": True}, r"`labeled_patients` must be a whole number of at least 1, got True\."),
         ({"labeled_patients": 7}, r"`labeled_patients` must be at most the 6 training patients, got 7\."),
         ({"test_ratio": 1.0}, r"`test_ratio` must be at least 0 and below 1, got 1\.0\."),
@@ -230,7 +318,7 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
     ],
     ids=lambda value: "-".join(f"{k}-{v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )
-def test_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
+def test_p08_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
     with pytest.raises(ValueError, match=message):
         split_cases(acdc_like(8), **settings)
 
@@ -254,7 +342,7 @@ def test_an_image_listed_twice_is_named():
 
 @pytest.mark.parametrize("name", ["labeled", "validation", "test"])
 @pytest.mark.parametrize("missing", ["absent", "none"])
-def test_a_missing_label_is_named_where_one_is_needed(name, missing):
+def test_p07_a_missing_label_is_named_where_one_is_needed(name, missing):
     settings = {"labeled_patients": 2, "num_validation": 2, "num_test": 2}
     cases = acdc_like(8)
     victim = getattr(split_cases(cases, **settings), name)[0]["image"]
@@ -265,7 +353,7 @@ def test_a_missing_label_is_named_where_one_is_needed(name, missing):
         split_cases(cases, **settings)
 
 
-def test_a_missing_label_is_no_matter_where_none_is_needed():
+def test_p07_a_missing_label_is_no_matter_where_none_is_needed():
     settings = {"labeled_patients": 2, "num_test": 2}
     cases = acdc_like(8)
     expected = split_cases(cases, **settings)

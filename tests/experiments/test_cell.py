@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,9 @@ def folder(tmp_path, job) -> Path:
 def save_epoch(folder: Path, epoch: int, *, weights: bool = True) -> None:
     """What a trainer writes after an epoch, in its order."""
     (folder / "models").mkdir(exist_ok=True)
-    now = time.time()
-    for name, content, when in (("last.pt", {"run": {"epoch": epoch}}, now), ("model.pt", {}, now + 1)):
+    for name, content in (("model.pt", {}), ("last.pt", {"run": {"epoch": epoch}})):
         if weights or name == "last.pt":
             torch.save(content, folder / "models" / name)
-            os.utime(folder / "models" / name, (when, when))
-            continue
-        os.utime(folder / "models" / name, (now - 9, now - 9))
 
 
 def finish(folder: Path, job: Job) -> None:
@@ -76,11 +71,24 @@ def test_a_training_that_was_killed_after_its_last_epoch_is_complete(folder, job
     assert on_disk.is_trained(job, folder)
 
 
-def test_a_training_that_was_killed_between_its_two_last_files_is_run_anew(folder, job):
-    save_epoch(folder, 3)
+def test_a_training_whose_weights_are_gone_is_run_anew(folder, job):
     save_epoch(folder, 4, weights=False)
     assert not on_disk.is_trained(job, folder)
     assert not on_disk.can_resume(job, folder)  # the trainer refuses to resume what is complete
+
+
+def test_a_training_that_ended_amid_its_first_epoch_goes_on(folder, job):
+    assert not on_disk.can_resume(job, folder)
+    save_epoch(folder, 0)
+    assert on_disk.can_resume(job, folder)
+
+
+def test_a_training_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before(folder, job):
+    save_epoch(folder, 2)
+    (folder / "models" / "last.pt").rename(folder / "models" / "last_1.pt")
+    (folder / "models" / "last.pt").write_bytes(b"half of it")
+    assert str(state_of(job, folder)) == "interrupted: training, after epoch 2 of 4"
+    assert on_disk.can_resume(job, folder)
 
 
 def test_a_cell_that_was_killed_while_it_was_evaluated_says_so(folder, job):

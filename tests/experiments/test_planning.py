@@ -11,7 +11,7 @@ import yaml
 from monai_spct.bundles import bundles_folder, copy
 from monai_spct.experiments import Grid, GridError, expand, parse_grid, parse_study, plan
 from monai_spct.experiments.lines import refuse_tables
-from monai_spct.experiments.planning import differences
+from monai_spct.experiments.planning import changes
 from tests.experiments.tiny_bundle import write
 
 ACDC = Grid(("acdc",))
@@ -271,7 +271,7 @@ def test_how_data_are_made_does():
         plan(Grid(("acdc",), overlays=("phantom",), settings={"dataset_dir#patients": patients})).jobs[0]
         for patients in (5, 6)
     )
-    assert differences(made.configuration, larger.configuration) == ["`dataset_dir#patients` was 5, is 6"]
+    assert changes(made.configuration, larger.configuration) == ["`dataset_dir#patients` was 5, is 6"]
     assert larger.evaluating.options == larger.training.options == {"dataset_dir#patients": 6}
 
 
@@ -292,15 +292,15 @@ def test_made_data_cannot_be_changed_and_replaced_at_once():
 def test_an_edited_file_is_another_configuration_and_the_difference_is_shown(bundles):
     grid = Grid(("acdc",), ("dan",), ("unet",), ("small",))
     [before] = plan(grid, bundles=bundles).jobs
-    for path, changes in (
+    for path, edits in (
         ("acdc/configs/small.json", {"crop_size": 80}),
         ("methods/dan.json", {"adversarial_weight": 0.2, "more": [1]}),
     ):
-        write(bundles / path, {**json.loads((bundles / path).read_text()), **changes})
+        write(bundles / path, {**json.loads((bundles / path).read_text()), **edits})
     [after] = plan(grid, bundles=bundles).jobs
     assert after.name == before.name
     assert after.digest != before.digest
-    assert sorted(differences(before.configuration, after.configuration)) == [
+    assert sorted(changes(before.configuration, after.configuration)) == [
         "`adversarial_weight` was 0.01, is 0.2",
         "`crop_size` was 96, is 80",
         "`more#0` was not there, is 1",
@@ -320,7 +320,7 @@ def test_a_file_that_a_config_reads_belongs_to_it(bundles):
     assert before.training.content["learning_rate"] == 0.5
     write(other, {"rate": 0.25})
     [after] = plan(grid, bundles=bundles).jobs
-    assert differences(before.configuration, after.configuration) == ["`learning_rate` was 0.5, is 0.25"]
+    assert changes(before.configuration, after.configuration) == ["`learning_rate` was 0.5, is 0.25"]
 
 
 @pytest.mark.parametrize("name", ["run_a_grid.md", "report.md"])

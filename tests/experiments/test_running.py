@@ -354,6 +354,14 @@ def test_a_grid_is_refused_on_the_command_line_without_a_traceback(tmp_path, cap
         assert capsys.readouterr().err == "one grid at a time: what is 'b.yaml'?\n"
 
 
+def test_a_grid_is_not_for_torchrun(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    (tmp_path / "grid.yaml").write_text("datasets: [acdc]")
+    with pytest.raises(SystemExit):
+        run(str(tmp_path / "grid.yaml"), folder=str(tmp_path / "runs"))
+    assert capsys.readouterr().err.endswith("start one without `torchrun`. Processes share a grid by `--shard`.\n")
+
+
 def test_a_grid_can_be_run_beside_the_main_thread(tiny, tmp_path):
     [job] = plan(Grid(("tiny",), settings={"works": False}), bundles=tiny).jobs
     with ThreadPoolExecutor(1) as pool:

@@ -44,10 +44,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     ("name", "size", "settings"),
     [
         ("eval/history.csv", 10, {}),
-        ("models/last.pt", 100_000, {}),
+        ("models/model.pt", 100_000, {}),
+        ("models/last.pt", 4_000_000, {}),
         ("models/epoch_002.pt", 100_000, {"kept_epochs": [2]}),
     ],
-    ids=["history", "checkpoint", "kept weights"],
+    ids=["history", "weights", "checkpoint", "kept weights"],
 )
 def test_a_training_ends_with_the_name_of_the_file_and_can_go_on(data, tmp_path, name, size, settings):
     """It does not go on: who trains for days without checkpoints wants to know."""
@@ -103,7 +104,7 @@ def test_events_that_do_not_fit_end_the_training_too(data, tmp_path):
 
 
 MOUNTED = """
-mount -t tmpfs -o size=32m tmpfs {output} || exit 99
+mount -t tmpfs -o size=64m tmpfs {output} || exit 99
 {training}
 status=$?
 cp -a {output}/. {kept}

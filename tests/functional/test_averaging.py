@@ -32,31 +32,27 @@ def state(module):
 @pytest.mark.parametrize(
     ("decay", "expected"), [(0.0, 2.0), (0.25, 2.5), (0.5, 3.0), (0.75, 3.5), (1.0, 4.0)], ids="decay {}".format
 )
-def test_a_teacher_of_four_and_a_student_of_two_average_to(decay, expected):
-    """P24."""
+def test_p24_a_teacher_of_four_and_a_student_of_two_average_to(decay, expected):
     teacher, student = one_weight(4.0), one_weight(2.0)
     ema_update(teacher, student, decay=decay)
     assert teacher.weight.item() == expected
     assert student.weight.item() == 2.0
 
 
-def test_decay_zero_copies_everything():
-    """P24."""
+def test_p24_decay_zero_copies_everything():
     teacher, student = normalized(4.0, batches=7), nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     student(torch.randn(4, 1, 5, 5, generator=torch.Generator().manual_seed(0)))
     ema_update(teacher, student, decay=0.0)
     torch.testing.assert_close(state(teacher), state(student), rtol=0, atol=0)
 
 
-def test_decay_one_changes_no_parameter_and_no_floating_buffer_but_copies_counters():
-    """P24."""
+def test_p24_decay_one_changes_no_parameter_and_no_floating_buffer_but_copies_counters():
     teacher, student = normalized(4.0, batches=7), normalized(2.0, batches=9)
     ema_update(teacher, student, decay=1.0)
     torch.testing.assert_close(state(teacher), state(normalized(4.0, batches=9)), rtol=0, atol=0)
 
 
-def test_decay_one_half_is_the_mean_of_parameters_and_running_statistics():
-    """P24."""
+def test_p24_decay_one_half_is_the_mean_of_parameters_and_running_statistics():
     teacher, student = normalized(4.0, batches=7), normalized(2.0, batches=9)
     ema_update(teacher, student, decay=0.5)
     averaged = state(teacher)

@@ -128,8 +128,7 @@ def test_no_schedule_jumps_where_it_ends(schedule, end):
     assert schedule(end, end=end) == pytest.approx(FULL)
 
 
-def test_a_run_of_three_epochs_ends_at_full_weight():
-    """P27."""
+def test_p27_a_run_of_three_epochs_ends_at_full_weight():
     rising = (1 / 3 - 0.05) / 0.45
     assert [sigmoid(epoch / 3) for epoch in range(3)] == pytest.approx(
         [0, FULL * math.exp(-5 * (1 - rising) ** 2), FULL]
@@ -140,8 +139,7 @@ def test_a_run_of_three_epochs_ends_at_full_weight():
 
 @EACH
 @pytest.mark.parametrize("epochs", [2, 3, 7, 100, 300])
-def test_a_run_of_any_length_starts_low_and_spends_its_second_half_at_full_weight(schedule, epochs):
-    """P27."""
+def test_p27_a_run_of_any_length_starts_low_and_spends_its_second_half_at_full_weight(schedule, epochs):
     values = [schedule(epoch / epochs) for epoch in range(epochs)]
     assert values[0] <= 0.2
     assert values[math.ceil(epochs / 2) :] == pytest.approx([FULL] * (epochs // 2))

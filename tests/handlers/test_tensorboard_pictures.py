@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from monai.data import MetaTensor
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from monai_spct.handlers import TensorBoardPictures
+from monai_spct.handlers import TensorBoardPictures, TensorBoardWriter
 
 SIZES = torch.tensor([-6.0, -6.0, 10.0, 1.0])  # mm
 ITEMS = [
@@ -39,7 +39,7 @@ def found(item, epoch):
 
 def run(folder, *, epochs=2, **settings):
     engine = Engine(lambda engine, batch: [found(item, engine.state.epoch) for item in batch])
-    TensorBoardPictures(folder, structures={"1": "LV"}, **settings).attach(engine)
+    TensorBoardPictures(TensorBoardWriter(folder), structures={"1": "LV"}, **settings).attach(engine)
     for epoch in range(1, epochs + 1):
         engine.state.max_epochs, engine.state.epoch, engine.state.iteration = epoch, epoch - 1, 0
         engine.run([ITEMS[:1], ITEMS[1:]])
@@ -66,7 +66,8 @@ def test_there_are_as_many_as_were_asked_for(tmp_path, most):
 
 
 def test_nothing_is_written_before_there_is_a_picture(tmp_path):
-    TensorBoardPictures(tmp_path / "eval", structures={1: "LV"}).attach(Engine(lambda engine, batch: batch))  # noqa: ARG005
+    writer = TensorBoardWriter(tmp_path / "eval")
+    TensorBoardPictures(writer, structures={1: "LV"}).attach(Engine(lambda engine, batch: batch))  # noqa: ARG005
     assert not (tmp_path / "eval").exists()
 
 

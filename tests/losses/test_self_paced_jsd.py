@@ -228,7 +228,7 @@ class TestDtypeAndDevice:
 @pytest.mark.parametrize("magnitude", [200.0, 1e4], ids="{:g}".format)
 @pytest.mark.parametrize("gamma", [1e-6, 0.2, 17.6, 1e6], ids="gamma {:g}".format)
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0], ids="alpha {:g}".format)
-def test_extreme_logits_have_a_finite_loss_and_gradient(dtype, magnitude, gamma, alpha):
+def test_p16_extreme_logits_have_a_finite_loss_and_gradient(dtype, magnitude, gamma, alpha):
     """P16, P17."""
     signs = torch.randint(-1, 2, (3, 2, 4, 100), generator=torch.Generator().manual_seed(0))
     logits = (magnitude * signs).to(dtype).requires_grad_()
@@ -243,8 +243,7 @@ def test_extreme_logits_have_a_finite_loss_and_gradient(dtype, magnitude, gamma,
 
 @DTYPES
 @pytest.mark.parametrize("magnitude", [0.0, 200.0, -200.0, 1e4, -1e4], ids="{:g}".format)
-def test_networks_that_know_nothing_agree_and_have_k_times_log_c_at_alpha_one(dtype, magnitude):
-    """P16."""
+def test_p16_networks_that_know_nothing_agree_and_have_k_times_log_c_at_alpha_one(dtype, magnitude):
     views = torch.full((2, 1, 4, 3), magnitude, dtype=dtype)
     assert SelfPacedJSDLoss(gamma=0.2)(views).item() == pytest.approx(0, abs=1e-6)
     assert SelfPacedJSDLoss(gamma=0.2, alpha=1.0)(views).item() == pytest.approx(2 * math.log(4), abs=1e-5)

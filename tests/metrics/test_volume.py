@@ -8,6 +8,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -17,8 +18,9 @@ from hypothesis.extra import numpy as hnp
 from ignite.exceptions import NotComputableError
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
-from monai.transforms import AsDiscreted, Compose
+from monai.transforms import AsDiscreted, Compose, LoadImage
 
+from monai_spct.data import VolumeReader
 from monai_spct.metrics.volume import (
     StructureScore,
     VolumeScores,
@@ -65,8 +67,7 @@ def box(*slices, shape=(8, 8, 4)):
 BLOCK = (slice(2, 6), slice(2, 6))
 
 
-def test_masks_one_slice_apart_are_one_slice_thickness_apart():
-    """P12."""
+def test_p12_masks_one_slice_apart_are_one_slice_thickness_apart():
     (score,) = score_volume(box(*BLOCK, 1), box(*BLOCK, 2), structures={1: "LV"}, spacing=(1, 1, 10), case="patient001")
     assert score == StructureScore("patient001", "LV", dsc=0.0, hd=10.0, hd95=10.0, missed=False)
 
@@ -108,8 +109,7 @@ def test_solid_organs_agree_with_brute_force(shape):
     [(False, False, 1, False), (False, True, 0, True), (True, False, 0, True), (True, True, 1, False)],
     ids=["neither", "overlooked", "invented", "both"],
 )
-def test_the_rule_for_structures_that_one_side_lacks(predicted, true, dsc, missed):
-    """P14."""
+def test_p14_the_rule_for_structures_that_one_side_lacks(predicted, true, dsc, missed):
     empty, full = box(shape=(3, 4, 12)) * 0, box(1, 1, 1, shape=(3, 4, 12))
     pred, truth = (full if here else empty for here in (predicted, true))
     (score,) = score_volume(pred, truth, structures=["LV"], spacing=(1, 1, 1))
@@ -172,6 +172,23 @@ def test_channels_tensors_and_dtypes_do_not_matter():
 def test_what_cannot_be_scored_is_said(pred, truth, changes, message):
     with pytest.raises(ValueError, match=message):
         score_volume(pred, truth, **{"structures": ["LV"], "spacing": (1, 1, 1), "case": "p7", **changes})
+
+
+@pytest.mark.parametrize("qform_code", [1, 0])
+def test_p01_distances_are_those_of_pixdim_where_the_sform_says_one_millimeter(tmp_path, qform_code):
+    voxels = np.zeros((16, 16, 3), np.uint8)
+    voxels[4:12, 4:12, 1] = 1
+    image = nib.Nifti1Image(voxels, np.diag([-1.25, -1.25, 10, 1]))
+    image.set_sform(np.diag([-1, -1, 1, 1]), code=1)
+    image.set_qform(np.diag([-1.25, -1.25, 10, 1]), code=qform_code)
+    nib.save(image, tmp_path / "patient001.nii.gz")
+    label = LoadImage(reader=VolumeReader(), ensure_channel_first=True)(tmp_path / "patient001.nii.gz")
+    metric = VolumeScores(structures=["LV"])
+    for shift, axis, distance in ((1, 3, 10.0), (2, 1, 2.5)):
+        metric.reset()
+        metric.update(([torch.roll(label, shift, axis)], [label]))
+        metric.compute()
+        assert metric.rows[0].hd == distance
 
 
 # through MONAI's evaluator
@@ -238,8 +255,7 @@ def test_each_epoch_starts_anew():
     assert len(metric.rows) == 3
 
 
-def test_an_untrained_network_survives_and_its_report_is_valid_json(tmp_path):
-    """P13."""
+def test_p13_an_untrained_network_survives_and_its_report_is_valid_json(tmp_path):
     metric = VolumeScores(structures=CARDIAC)
     run = evaluator(["patient001", "patient002"], Shifted(0, background=True), metric)
     run.run()
@@ -318,7 +334,7 @@ dist.destroy_process_group()
 """
 
 
-def test_every_case_counts_once_over_two_processes(tmp_path):
+def test_p29_every_case_counts_once_over_two_processes(tmp_path):
     """P29."""
     root = Path(__file__).parents[2]
     processes = [

@@ -113,6 +113,6 @@ def test_a_file_that_is_damaged_or_no_weights_is_refused_by_name(tmp_path, read,
     else:
         content = {"text": b"<html>404</html>", "empty": b"", "truncated": path.read_bytes()[:-200]}[kind]
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"is not a file of weights, or is damaged") as error:
+    with pytest.raises(ValueError, match=r"is not a checkpoint, or is damaged") as error:
         read(path)
     assert str(path) in str(error.value)

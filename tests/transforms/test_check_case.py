@@ -11,6 +11,7 @@ from monai.transforms import Compose, LoadImaged, Orientationd, ScaleIntensityd
 from monai_spct.transforms import CheckCased
 
 LPS = np.diag([-1.25, -1.25, 10.0, 1.0])
+OBLIQUE = np.array([[-1.2, 0.3, 0, 11], [0.3, 1.2, 0, -7], [0, 0, 10, 3], [0, 0, 0, 1]])
 
 
 def case_of(image=None, label=None, **more):
@@ -135,7 +136,7 @@ def write(path, array, affine):
     return str(path)
 
 
-def test_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path):
+def test_p03_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path):
     voxels = np.arange(6 * 5 * 3, dtype=np.int16).reshape(6, 5, 3)
     case = {
         "image": write(tmp_path / "image.nii.gz", voxels, LPS),
@@ -153,6 +154,68 @@ def test_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path
         done = pipeline(case)
     np.testing.assert_array_equal(done["image"][0].numpy(), voxels[::-1, ::-1])
     np.testing.assert_array_equal(done["label"].numpy(), done["image"].numpy() % 4)
+
+
+SHIFTED = LPS.copy()
+SHIFTED[:3, 3] = 40, -30, 7
+
+
+def moved(millimeters):
+    affine = SHIFTED.copy()
+    affine[:3, 3] += millimeters
+    return affine
+
+
+@pytest.mark.parametrize("image_affine", [LPS, SHIFTED, OBLIQUE], ids=["LPS", "with an origin", "oblique"])
+@pytest.mark.parametrize("flips", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("swapped", [False, True], ids=["", "swapped"])
+def test_p03_a_label_saved_with_other_axes_is_turned_to_its_image(tmp_path, image_affine, flips, swapped):
+    voxels = np.arange(5 * 5 * 3, dtype=np.int16).reshape(5, 5, 3)  # so that two axes may be swapped
+    image = nib.Nifti1Image(voxels, image_affine)
+    turned, affine = (voxels % 4).astype(np.uint8), image_affine.copy()
+    if swapped:
+        turned, affine = turned.swapaxes(0, 1), affine[:, [1, 0, 2, 3]]
+    for axis in flips:
+        turned = np.flip(turned, axis)
+        affine[:3, 3] += affine[:3, axis] * (voxels.shape[axis] - 1)
+        affine[:3, axis] *= -1
+    nib.save(image, tmp_path / "image.nii.gz")
+    nib.save(nib.Nifti1Image(np.ascontiguousarray(turned), affine), tmp_path / "label.nii.gz")
+    case = {key: str(tmp_path / f"{key}.nii.gz") for key in ("image", "label")}
+    pipeline = Compose([LoadImaged(["image", "label"], ensure_channel_first=True), CheckCased(num_classes=4)])
+    with pytest.warns(UserWarning, match=r"image and label of .*image\.nii\.gz cover the same voxels, .* is turned"):
+        done = pipeline(case)
+    np.testing.assert_array_equal(done["label"].numpy(), done["image"].numpy() % 4)
+    np.testing.assert_array_equal(done["label"].affine, done["image"].affine)
+
+
+@pytest.mark.parametrize(
+    "affine",
+    [
+        np.diag([1.25, 1.25, 10, 1]),  # flipped, without the origin that would say so
+        np.diag([-1.0, -1, 1, 1]),
+        moved((0.5, 0, 0)),
+        moved((0, 0, 10)),
+        moved((1.25, -1.25, 0)),
+        np.full((4, 4), 0.0),
+    ],
+    ids=["flipped", "other sizes", "part of a voxel", "a slice", "a voxel", "nothing"],
+)
+def test_p03_a_label_that_lies_elsewhere_keeps_its_voxels_and_is_named(affine):
+    label = torch.randint(4, (1, 6, 5, 3))
+    case = case_of(MetaTensor(torch.rand(1, 6, 5, 3), affine=SHIFTED), MetaTensor(label, affine=affine))
+    with pytest.warns(UserWarning, match="patient007_frame01 have the same shape but different affines; the image's"):
+        checked = CheckCased(num_classes=4)(case)
+    assert torch.equal(checked["label"].as_tensor(), label)
+    np.testing.assert_array_equal(checked["label"].affine, SHIFTED)
+
+
+def test_a_slice_that_lies_elsewhere_is_named_too():
+    image = MetaTensor(torch.rand(1, 6, 5), affine=LPS)
+    label = MetaTensor(torch.randint(4, (1, 6, 5)), affine=np.diag([1.25, 1.25, 10, 1]))
+    with pytest.warns(UserWarning, match="different affines"):
+        checked = CheckCased(num_classes=4)(case_of(image, label))
+    assert torch.equal(checked["label"].as_tensor(), label.as_tensor())
 
 
 def test_a_constant_file_is_told_and_scaled_to_finite_values(tmp_path):

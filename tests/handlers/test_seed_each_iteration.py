@@ -2,7 +2,7 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from monai_spct.handlers import SeedEachEpoch
+from monai_spct.handlers import SeedEachIteration
 from monai_spct.transforms import RandomQuarterTurn
 
 
@@ -16,7 +16,7 @@ def draws(*, seed: int = 0, rank: int = 0, epochs: int = 3, done: int = 0) -> li
         seen.append((torch.rand(()).item(), *move.turns.tolist()))
 
     trainer = Engine(update)
-    SeedEachEpoch(seed=seed, rank=rank, move=move).attach(trainer)
+    SeedEachIteration(seed=seed, rank=rank, move=move).attach(trainer)
     trainer.state.epoch, trainer.state.iteration = done, 2 * done
     trainer.state.max_epochs, trainer.state.epoch_length = epochs, 2
     trainer.run([0, 1])
@@ -36,7 +36,7 @@ def test_a_run_that_goes_on_draws_what_it_would_have_drawn():
 
 def test_there_may_be_no_moves():
     trainer = Engine(lambda engine, batch: torch.rand(()).item())  # noqa: ARG005
-    SeedEachEpoch(seed=3).attach(trainer)
+    SeedEachIteration(seed=3).attach(trainer)
     first = trainer.run([0]).output
     assert trainer.run([0], max_epochs=1).output == first
 
@@ -44,4 +44,4 @@ def test_there_may_be_no_moves():
 @pytest.mark.parametrize("name", ["seed", "rank"])
 def test_a_negative_number_is_refused(name):
     with pytest.raises(ValueError, match=f"`{name}` must be a whole number of at least 0, got -1"):
-        SeedEachEpoch(**{"seed": 0, name: -1})
+        SeedEachIteration(**{"seed": 0, name: -1})

@@ -1,0 +1,92 @@
+"""What a training is made of: its config files and options in one, the cases of its lists, and how two such differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from monai.bundle import ConfigParser
+
+__all__ = ["PLACES", "differences", "with_options", "without_places"]
+
+PLACES = (
+    "accept_changes",
+    "bundle_root",
+    "cache_dir",
+    "ckpt_path",
+    "datalist",
+    "device",
+    "kept_epochs",
+    "log_interval",
+    "num_checkpoints",
+    "num_workers",
+    "output_dir",
+    "resume",
+)
+"""Keys that say where a run reads, computes and writes. Other values do not make it another run."""
+
+
+def with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """A config after its options, with the files that it reads by ``%`` in place.
+
+    Args:
+        content: of the config files.
+        options: new values by key, where ``#`` leads into components.
+
+    Example:
+        >>> from monai_spct.settings import with_options
+        >>> with_options({"seed": 0, "loss": {"weight": 1}}, {"loss#weight": 2})
+        {'seed': 0, 'loss': {'weight': 2}}
+    """
+    parser: Any = ConfigParser(deepcopy(dict(content)))
+    parser.update(dict(options))
+    parser.resolve_macro_and_relative_ids()
+    result: dict[str, Any] = parser.get()
+    return result
+
+
+def without_places(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without the keys of :data:`PLACES`, and without ``dataset_dir`` where that is a folder.
+
+    Data may lie elsewhere tomorrow. A component in the place of a folder makes the data, and stays.
+
+    Example:
+        >>> from monai_spct.settings import without_places
+        >>> without_places({"seed": 0, "device": "cpu", "dataset_dir": "/data/ACDC"})
+        {'seed': 0}
+    """
+    kept = {key: value for key, value in content.items() if key not in PLACES}
+    if isinstance(kept.get("dataset_dir"), str):
+        del kept["dataset_dir"]
+    return kept
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """In words, where two configurations differ.
+
+    Example:
+        >>> from monai_spct.settings import differences
+        >>> differences({"seed": 0, "loss": {"weight": 1}}, {"loss": {"weight": 2}})
+        ['`seed` was 0, is not there', '`loss#weight` was 1, is 2']
+    """
+    old, new = _leaves(before), _leaves(after)
+    keys = [*old, *(key for key in new if key not in old)]
+    return [
+        f"`{key}` {_said('was', key, old)}, {_said('is', key, new)}"
+        for key in keys
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+
+
+def _leaves(node: Any, place: str = "") -> dict[str, Any]:
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    found = {}
+    for key, value in items:
+        found.update(_leaves(value, f"{place}#{key}" if place else str(key)))
+    return found or ({place: node} if place else {})
+
+
+def _said(verb: str, key: str, leaves: Mapping[str, Any]) -> str:
+    return f"{verb} {json.dumps(leaves[key])}" if key in leaves else f"{verb} not there"

@@ -1,0 +1,137 @@
+"""Batch normalizations that learn from all processes: what a machine without a GPU can tell of them."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from torch.nn import SyncBatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from monai_spct.bundles import bundles_folder, cause_of
+from monai_spct.functional import StatePairs
+from monai_spct.networks import ENet, Ensemble, SegNet, UNet, batch_statistics, build_ensemble, frozen_copy
+from tests.bundles.launch import torchrun
+from tests.bundles.states import same
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
+    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
+]
+
+BACKBONES = {
+    "enet": lambda: ENet(dropout=(0.0, 0.0)),
+    "unet": lambda: UNet(features=4),
+    "segnet": lambda: SegNet(features=4),
+}
+
+
+@pytest.fixture(params=BACKBONES)
+def plain(request) -> Ensemble:
+    return build_ensemble(BACKBONES[request.param], num_views=2, seed=0).to(memory_format=torch.channels_last)
+
+
+@pytest.fixture
+def synchronized(plain) -> Ensemble:
+    """As in `synchronize_batch_norms`, which refuses a CPU: in place, with torch's own."""
+    ensemble = copy.deepcopy(plain)
+    parameters = list(ensemble.parameters())
+    SyncBatchNorm.convert_sync_batchnorm(ensemble)
+    assert all(one is other for one, other in zip(ensemble.parameters(), parameters, strict=True))  # of the optimizer
+    return ensemble
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(3, 1, 48, 40, generator=generator).to(memory_format=torch.channels_last)
+
+
+def norms(module) -> list[_BatchNorm]:
+    return [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+
+
+def test_all_of_a_network_are_found(plain, synchronized):
+    assert len(norms(plain)) == len(norms(synchronized)) > 10
+    assert all(isinstance(layer, SyncBatchNorm) for layer in norms(synchronized))
+
+
+def test_checkpoints_and_weights_can_be_exchanged(plain, synchronized):
+    assert list(plain.state_dict()) == list(synchronized.state_dict())
+    for source, target in ((plain, synchronized), (synchronized, plain)):
+        for value in source.state_dict().values():
+            value.add_(1)
+        target.load_state_dict(source.state_dict())
+        assert same(dict(target.state_dict()), dict(source.state_dict()))
+
+
+def test_in_one_process_and_in_evaluation_they_say_the_same(plain, synchronized, images):
+    for mode in (True, False):
+        assert torch.equal(plain.train(mode)(images), synchronized.train(mode)(images))
+    assert same(dict(plain.state_dict()), dict(synchronized.state_dict()))
+
+
+def test_teachers_are_copies_of_them(synchronized, images):
+    teachers = frozen_copy(synchronized)
+    assert all(isinstance(layer, SyncBatchNorm) and not layer.training for layer in norms(teachers))
+    before = copy.deepcopy(teachers.state_dict())
+    synchronized.train()(images)
+    StatePairs.of(teachers, synchronized).update(decay=0.5)
+    assert not same(before, dict(teachers.state_dict()))
+
+
+def test_teachers_go_by_the_batch_and_track_nothing(plain, synchronized, images):
+    """In several processes by that of all: a layer in training mode is synchronized, whether or not it tracks."""
+    teachers = frozen_copy(synchronized)
+    before = copy.deepcopy(teachers.state_dict())
+    with batch_statistics(teachers), torch.no_grad():
+        assert all(layer.training and not layer.track_running_stats for layer in norms(teachers))
+        found = teachers.logits(images)
+    assert torch.equal(found, plain.train()(images))
+    assert same(dict(before), dict(teachers.state_dict()))
+
+
+def parsed(*, synchronized: bool) -> tuple[ConfigParser, str]:
+    """The overlay of a bundle, and where in it batch normalizations are synchronized."""
+    configs = bundles_folder() / "acdc" / "configs"
+    parser = ConfigParser()
+    parser.read_config([str(configs / "train.json"), str(configs / "multi_gpu_train.json")])
+    parser["sync_batch_norm"] = synchronized
+    parser["device"] = "cpu"
+    names = [step.get("_target_", "") if isinstance(step, dict) else "" for step in parser["initialize"]]
+    joined, place = (
+        names.index(f"monai_spct.bundles.{name}") for name in ("join_processes", "synchronize_batch_norms")
+    )
+    assert joined < place
+    return parser, f"initialize#{place}"
+
+
+def test_a_bundle_does_it_before_teachers_are_copied():
+    parser, place = parsed(synchronized=False)
+    parser.get_parsed_content(place)
+    made = parser.ref_resolver.resolved_content
+    assert "network" in made
+    assert "teachers" not in made
+    assert not any(isinstance(layer, SyncBatchNorm) for layer in norms(made["network"]))
+
+
+def test_a_bundle_refuses_it_without_gpus():
+    parser, place = parsed(synchronized=True)
+    with pytest.raises(RuntimeError) as error:
+        parser.get_parsed_content(place)
+    assert str(cause_of(error.value)).startswith("`sync_batch_norm` needs GPUs: ")
+    assert str(cause_of(error.value)).endswith("the network is on cpu.")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_on_gpus_halves_of_batches_teach_what_whole_batches_teach(tmp_path):
+    done = torchrun(
+        Path(__file__).with_name("in_two_processes.py"), "on_gpus", tmp_path, tmp_path / "found.json", gpus=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    for together, apart in zip(found["together"], found["apart"], strict=True):
+        for kind in ("gradients", "learned", "statistics"):
+            assert together[kind] < 0.01 < 0.05 < apart[kind], kind  # sums in another order, and TF32
