@@ -64,7 +64,7 @@ def test_a_training_ends_with_the_name_of_the_file_and_can_go_on(data, tmp_path,
         said = failure(run.run)
     assert re.fullmatch(FULL + re.escape(f"'{tmp_path / name}'"), said)
     after = contents(tmp_path)
-    unchanged = {"models/last.pt", "models/model.pt", name} & before.keys()
+    unchanged = {"models/last.pt", name} & before.keys()  # weights of the next epoch may be there
     assert {file: after[file] for file in unchanged} == {file: before[file] for file in unchanged}
     assert parts_of_files(tmp_path) == []
     assert last_epoch(tmp_path) == 1
@@ -89,7 +89,7 @@ def test_the_best_weights_stay_those_of_before(data, tmp_path):
     with full_disk(2**40):
         said = failure(run.run)
     assert re.fullmatch(FULL + re.escape(f"'{tmp_path / 'models' / 'best.pt'}'"), said)
-    assert before.keys() == {"best.pt", "last.pt", "model.pt"}
+    assert {"best.pt", "last.pt", "model.pt"} <= before.keys()
     assert contents(tmp_path / "models") == before
 
 
