@@ -27,7 +27,7 @@ def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> 
         mode: ``wb`` for bytes or ``w`` for text in UTF-8, without translation of line ends.
 
     Raises:
-        OSError: if it cannot be written; ``path`` is then what it was.
+        OSError: if it cannot be written; it names ``path``, which is then what it was.
 
     Example:
         >>> import tempfile
@@ -49,6 +49,10 @@ def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> 
             file.flush()
             os.fsync(file.fileno())  # a new name must not reach the disk before what it names
         part.replace(path)
+    except Exception as error:
+        if (failure := _failure_of(error, part)) is None:
+            raise
+        raise OSError(failure.errno, failure.strerror, str(path)) from None
     finally:
         part.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # Windows opens no folders, and some network drives do not sync them
@@ -57,6 +61,14 @@ def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> 
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _failure_of(error: Exception, part: Path) -> OSError | None:
+    """What the system says of the file, which knows no name, or one that nobody else knows."""
+    # torch closes its archive after an error, and says that this fails, too
+    cause = error if isinstance(error, OSError) or error.__suppress_context__ else error.__context__
+    unnamed = isinstance(cause, OSError) and cause.errno is not None and cause.filename in (None, str(part))
+    return cause if isinstance(cause, OSError) and unnamed else None
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -68,6 +68,8 @@ def rows(text: str, columns: int) -> list[list[str]]:
 def test_a_command_names_files_runs_and_options_that_exist(text, words):
     if "torchrun" in words:  # several processes of it
         words = ["python", *words[words.index("-m") :]]
+    if words[0] == "srun":
+        words = words[1:]
     assert words[:4] == ["python", "-m", "monai.bundle", "run"]
     given = words[words.index("--config_file") + 1]
     names = ast.literal_eval(given) if given.startswith("[") else [given]
@@ -199,3 +201,22 @@ def test_the_tables_on_a_results_page_are_those_of_its_runs(name, count):
     assert len(tables) == count
     for table in tables:
         assert table in page
+
+
+def test_p32_a_page_says_what_monais_warning_of_configs_means(tmp_path):
+    """It quotes the warning that each run begins with, and says what to do about it."""
+    page = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    with pytest.warns(UserWarning, match="parsing config_file") as caught:
+        monai.bundle.create_workflow(config_file=str(config), logging_file=False)
+    [said] = {str(warning.message) for warning in caught if "parsing config_file" in str(warning.message)}
+    quoted = " ".join(blocks(page, "text")[0].split()).removeprefix("UserWarning: ")
+    parts = [part.strip() for part in re.split(r"\[\.\.\.\]|\.\.\.", quoted)]
+    assert len(parts) == 3
+    assert all(part in " ".join(said.split()) for part in parts), said
+    advice = " ".join(page.split())
+    assert "run configs and overlays only if you would run a script from the same source" in advice
+    assert "The same holds for values on the command line" in advice
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert "\nexplanation/security\n" in index

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -32,6 +33,10 @@ class StoredSlices:
     Args:
         path: the file.
 
+    Raises:
+        OSError: now or when a slice is asked for, if the file cannot be read, as where it is not there any more.
+        ValueError: likewise, if it is damaged; names the file.
+
     Example:
         >>> import tempfile
         >>> from monai_spct.data.slice_cache import StoredSlices
@@ -44,10 +49,20 @@ class StoredSlices:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        self._depth = len(self._array())
+        with self._opened() as (_, shape, _):
+            self._depth: int = shape[0]
 
-    def _array(self) -> Any:
-        return np.load(self.path, mmap_mode="r", allow_pickle=False)
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[BinaryIO, tuple[int, ...], np.dtype[Any]]]:
+        """The file at its first voxel, and what its header says."""
+        try:
+            with self.path.open("rb") as file:
+                if (version := np.lib.format.read_magic(file)) != (1, 0):
+                    raise ValueError(f"its version is {version}")
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                yield file, shape, dtype
+        except ValueError as error:
+            raise ValueError(f"{self.path} was damaged after its slices had been prepared: {error}.") from error
 
     def __len__(self) -> int:
         """The number of slices."""
@@ -55,7 +70,14 @@ class StoredSlices:
 
     def __getitem__(self, position: int) -> Tensor:
         """A slice ``(C, H, W)``, in memory of its own."""
-        return torch.from_numpy(np.array(self._array()[position]))
+        position = range(self._depth)[position]
+        with self._opened() as (file, shape, dtype):
+            array = np.empty(shape[1:], dtype)
+            file.seek(position * array.nbytes, os.SEEK_CUR)
+            # not mapped into memory: where a disk fails then, or the file is cut short, the process is killed
+            if file.readinto(array) < array.nbytes:  # type: ignore[attr-defined]
+                raise ValueError(f"it ends before slice {position + 1} of {self._depth} does")
+        return torch.from_numpy(array)
 
 
 class SliceCache:

@@ -1,4 +1,4 @@
-"""A run stops at a loss that is not a number, before it spoils the weights."""
+"""A run stops at a loss that is not a number, before it spoils the weights, and at weights that are none."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ class StopAtNonFiniteLoss:
     handlers that save at its end, so that nothing is saved over the last good checkpoint. For that, attach this handler
     before those; :class:`~monai_spct.engines.SemiSupervisedTrainer` does.
 
+    A finite loss may have a gradient that is not. The next loss tells of the weights that come of it; after the last
+    iteration of an epoch the weights themselves are looked at.
+
     Raises:
-        FloatingPointError: naming the epoch, the iteration and the parts of the loss.
+        FloatingPointError: naming the epoch, the iteration and the parts of the loss, or the weights.
 
     Example:
         >>> import torch
@@ -89,6 +92,7 @@ class StopAtNonFiniteLoss:
 
     def _check_epoch(self, engine: Engine) -> None:
         self._check_all(engine)
+        _check_weights(engine)
         # of several processes, one with a loss that is not finite does not come here, and none goes on to save
         idist.all_reduce(0.0)
 
@@ -101,6 +105,20 @@ class StopAtNonFiniteLoss:
 
     def _forget(self, engine: Engine) -> None:  # noqa: ARG002
         self.pending.clear()
+
+
+def _check_weights(engine: Engine) -> None:
+    network = getattr(engine, "network", None)  # as MONAI's trainers call it
+    state = dict([*network.named_parameters(), *network.named_buffers()]) if network is not None else {}
+    if not state:
+        return
+    finite = torch.stack([value.isfinite().all() for value in state.values()]).tolist()  # waits for the device once
+    if spoiled := [name for name, well in zip(state, finite, strict=True) if not well]:
+        raise FloatingPointError(
+            f"the weights are not finite any more in epoch {engine.state.epoch}, though its losses are: "
+            f"{len(spoiled)} of {len(state)} tensors, the first one {spoiled[0]}. The last checkpoint is kept. "
+            "A lower learning rate may help."
+        )
 
 
 def _on_its_way(values: Tensor) -> tuple[Tensor, Any]:

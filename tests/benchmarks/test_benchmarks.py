@@ -1,6 +1,7 @@
 """The plain loop agrees with the project, and the benchmarks run. What they measure is no test."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -15,7 +16,7 @@ from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
 from monai_spct.transforms import RandomQuarterTurn
-from tests.benchmarks import growth, inference, kernels, memory, step
+from tests.benchmarks import growth, inference, kernels, memory, soak, step
 from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task, plain_copy
 
 
@@ -130,6 +131,27 @@ def test_a_quick_run_of_the_memory_benchmark(tmp_path):
     warm = result["rows"]["data, 2 volumes, warm"]
     # two images in float32 and one label in uint8, each with a header and a checksum
     assert warm["disk_mb"] == pytest.approx(32 * 32 * 4 * (2 * 4 + 1) / 1e6 + 3 * (128 + 4) / 1e6)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the books of Linux")
+def test_a_quick_run_of_the_soak(data, tmp_path):
+    output, options = tmp_path / "results" / "soak.json", ["--minutes", "0.1", "--every", "0.5", "--data", data]
+    soak.main(["--folder", str(tmp_path), *options, "--num-workers", "1", "--output", str(output)])
+    result = json.loads(output.read_text())
+    samples = {name: torch.tensor(values) for name, values in result["samples"].items()}
+    assert len(samples["minutes"]) > 3
+    assert max(samples["processes"]) == 3  # a worker for each of the two datasets
+    assert all(samples["epochs"].diff() >= 0)
+    assert 1 <= samples["epochs"][-1] <= len(result["epochs"]["seconds"]) == result["summary"]["epochs"]
+    assert all(100 < value < 5000 for value in samples["rss_mb"])
+    assert all(samples["all_handles"] >= samples["handles"])
+    assert output.with_suffix(".png").stat().st_size > 1000
+    assert len(soak.family(os.getpid())) == 1  # nothing goes on
+
+
+def test_slopes_come_with_their_errors():
+    assert soak.slope([0, 1, 2, 3], [5, 7, 9, 11]) == [2, 0]
+    assert soak.slope([0, 1, 2], [0, 3, 0]) == [0, 1.732]
 
 
 @pytest.mark.parametrize("contender", ["project", "reference"])

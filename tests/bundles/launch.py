@@ -16,4 +16,4 @@ def torchrun(*words: object, gpus: bool = False) -> subprocess.CompletedProcess[
     # the second process would find no GPU of its own where there is one
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
     done = [sys.executable, *launcher, *map(str, words)]
-    return subprocess.run(done, capture_output=True, text=True, env=env, timeout=300)
+    return subprocess.run(done, capture_output=True, text=True, env=env, timeout=600)

@@ -19,7 +19,7 @@ from monai.bundle.config_item import ComponentLocator
 
 import monai_spct
 from monai_spct.bundles import bundles_folder
-from monai_spct.data import write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
+from monai_spct.data import SliceDataset, write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
 from monai_spct.networks import ENet, build_ensemble
 from tests.bundles.metadata_schema import SCHEMA
 
@@ -209,6 +209,29 @@ def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(bun
         parser.read_config([str(bundle / "configs" / f"{file}.json") for file in (run, "small")])
         prepared[run] = parser["load"] + parser["intensity"] + parser["resampling"]
     assert prepared["train"] == prepared[name]
+
+
+@EACH_BUNDLE
+@pytest.mark.parametrize(
+    "size", [(150, 160), (150, 250), (300, 160), (192, 192), (1, 1)], ids=lambda size: "x".join(map(str, size))
+)
+def test_p05_slices_smaller_than_the_crop_are_padded(bundle, size):
+    parser = ConfigParser(read(bundle / "configs" / "train.json"))
+    parser.update({"crop_size": 192})
+    augment = parser.get_parsed_content("augmentation")
+    image = torch.rand(1, *size, 1) + 1
+    label = (image > 1.5).float()
+    slices = SliceDataset([{}], lambda _: {"image": image, "label": label}, augment)
+    for seed in range(8):
+        item = slices[0, seed]
+        assert item["image"].shape == item["label"].shape == (1, 192, 192)
+        assert set(item["label"].unique().tolist()) <= {0, 1}
+    # as it is padded and cropped, before it is rotated and flipped
+    item = SliceDataset([{}], lambda _: {"image": image, "label": label}, augment[:2])[0, 0]
+    inside = item["image"] > 0
+    assert inside.sum() == min(192, size[0]) * min(192, size[1])  # nothing is lost that there is room for
+    assert torch.equal(item["label"][inside], (item["image"][inside] > 1.5).to(torch.uint8))
+    assert not item["label"][~inside].any()
 
 
 # MONAI's properties

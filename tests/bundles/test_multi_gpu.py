@@ -74,6 +74,7 @@ def test_one_of_them_writes_and_speaks(typed):
             "models",
             "models/best.pt",
             "models/last.pt",
+            "models/last_1.pt",
             "models/model.pt",
         )
     }
@@ -213,6 +214,7 @@ def test_p26_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_
     files = [
         torch.load(looked_into[0] / run / "models" / "last.pt", weights_only=True) for run in ("method", "resumed")
     ]
+    assert [file.pop("tensorboard").keys() for file in files] == [{"sizes"}] * 2  # of files with names of their own
     assert same(*files)
 
 

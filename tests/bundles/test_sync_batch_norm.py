@@ -134,4 +134,4 @@ def test_on_gpus_halves_of_batches_teach_what_whole_batches_teach(tmp_path):
     found = json.loads((tmp_path / "found.json").read_text())
     for together, apart in zip(found["together"], found["apart"], strict=True):
         for kind in ("gradients", "learned", "statistics"):
-            assert together[kind] < 1e-3 < 1e-2 < apart[kind], kind  # sums in another order, and TF32
+            assert together[kind] < 0.01 < 0.05 < apart[kind], kind  # sums in another order, and TF32

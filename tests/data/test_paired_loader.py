@@ -1,5 +1,9 @@
 import itertools
+import os
 import random
+import signal
+import subprocess
+import time
 from collections import Counter
 
 import numpy as np
@@ -108,6 +112,53 @@ def test_an_epoch_does_not_depend_on_those_before_it():
     wandering.set_epoch(3)
     assert flat(wandering) == expected
     assert flat(wandering) == expected
+
+
+@pytest.mark.parametrize("num_workers", [0, 2], ids=lambda n: f"{n} workers")
+def test_an_epoch_may_start_in_its_middle(num_workers):
+    batches = loader(augment=NOISE, num_workers=num_workers)
+    batches.set_epoch(2)
+    whole = list(batches)
+    batches.set_epoch(1)  # whichever comes first
+    batches.start_at(3)
+    batches.set_epoch(2)
+    assert flat(batches) == flat(whole[3:])
+    assert flat(batches) == flat(whole)
+
+
+def test_batches_that_are_left_out_are_not_loaded():
+    asked = []
+
+    class Watched(SliceDataset):
+        def __getitem__(self, item):
+            asked.append(item)
+            return super().__getitem__(item)
+
+    volume = {"image": torch.zeros(1, 4, 4, 5), "label": torch.zeros(1, 4, 4, 5)}
+    batches = PairedLoader(Watched([volume], dict), labeled_batch_size=2, epoch_length=4)
+    batches.start_at(3)
+    assert len(list(batches)) == 1
+    assert len(asked) == 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="signals here do not say who sent them")
+def test_a_worker_heeds_its_parent_alone():
+    batches = loader(num_workers=1, epoch_length=2)
+    one = iter(batches)
+    next(one)
+    workers = [worker for part in batches.loaders for worker in part._iterator._workers]
+    for worker in workers:
+        subprocess.run(["kill", "-TERM", str(worker.pid)], check=True)  # by another process, as a batch system is
+    next(one)
+    list(batches)
+    time.sleep(0.2)
+    assert all(worker.is_alive() for worker in workers)
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGTERM)
+        worker.join(10)
+        assert worker.exitcode == 0
+    for part in batches.loaders:
+        part._iterator = None
 
 
 def test_batches_of_an_epoch_and_of_epochs_differ_in_their_order():

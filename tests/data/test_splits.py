@@ -1,13 +1,21 @@
 import itertools
 import math
+import os
 import random
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monai_spct.data import acdc_cases, folder_cases, promise12_cases
+from monai_spct.data.phantom_parts import save_metaimage
 from monai_spct.data.splits import Split, split_cases
 
 LISTS = ("labeled", "unlabeled", "validation", "test")
@@ -73,6 +81,77 @@ def test_p11_global_random_state_plays_no_part_and_is_left_alone():
     random.seed(2)
     np.random.seed(2)  # noqa: NPY002
     assert split_cases(cases) == first
+
+
+def touched(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def an_acdc_folder(folder: Path) -> list[dict[str, Any]]:
+    names = (f"patient{n:03d}/patient{n:03d}_frame{frame}" for n in range(1, 9) for frame in ("01", "12"))
+    return acdc_cases(touched(folder, *(f"training/{name}{end}.nii.gz" for name in names for end in ("", "_gt"))))
+
+
+def a_promise12_folder(folder: Path) -> list[dict[str, Any]]:
+    folder.mkdir(exist_ok=True)
+    for name in (f"Case{n:02d}{end}.mhd" for n in range(8) for end in ("", "_segmentation")):
+        save_metaimage(folder / name, np.zeros((2, 2, 2), np.int16), (1.0, 1.0, 1.0))
+    return promise12_cases(folder)
+
+
+def a_folder_of_ones_own(folder: Path) -> list[dict[str, Any]]:
+    names = [f"{place}/{case}.nii.gz" for place in ("imagesTr", "labelsTr") for case in ("a", "B", "b", "C", "_d", "é")]
+    return folder_cases(touched(folder, *names))
+
+
+@pytest.mark.parametrize(
+    "cases_of", [an_acdc_folder, a_promise12_folder, a_folder_of_ones_own], ids=lambda cases_of: cases_of.__name__
+)
+def test_p11_the_order_in_which_a_directory_is_read_plays_no_part(tmp_path, monkeypatch, cases_of):
+    folder = tmp_path / "data"
+    expected = split_cases(cases_of(folder), num_validation=1)
+    listdir, scandir, read = os.listdir, os.scandir, []
+
+    @contextmanager
+    def shuffled_scandir(path="."):
+        with scandir(path) as entries:
+            read.append(path)
+            yield iter(random.Random(len(read)).sample(found := list(entries), len(found)))
+
+    def shuffled_listdir(path="."):
+        read.append(path)
+        return random.Random(len(read)).sample(found := listdir(path), len(found))
+
+    monkeypatch.setattr(os, "scandir", shuffled_scandir)
+    monkeypatch.setattr(os, "listdir", shuffled_listdir)
+    for _ in range(5):
+        assert split_cases(cases_of(folder), num_validation=1) == expected
+    assert read or sys.version_info < (3, 11)  # where it kept what it needed of `os` for itself
+
+
+SPLIT_OF_ITS_OWN = """
+import sys
+from monai_spct.data import acdc_cases, split_cases
+print(split_cases(acdc_cases(sys.argv[1]), num_validation=1).describe())
+"""
+
+
+def test_p11_neither_the_locale_nor_the_hashes_of_a_process_play_a_part(tmp_path):
+    expected = split_cases(an_acdc_folder(tmp_path), num_validation=1).describe()
+    for hashes, locale in (("1", "C"), ("2", "C.UTF-8")):
+        environment = {**os.environ, "PYTHONHASHSEED": hashes, "LC_ALL": locale}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SPLIT_OF_ITS_OWN, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+            env=environment,
+        )
+        assert done.stdout.strip() == expected
 
 
 def test_the_shuffle_of_a_seed_stays_what_it_is():

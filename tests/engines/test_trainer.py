@@ -3,6 +3,7 @@ import math
 import sys
 import weakref
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from monai_spct.engines import SemiSupervisedTrainer, prepare_semi_supervised_batch
+from monai_spct.functional import linear_rampup
 from monai_spct.handlers import DiscriminatorStep, EMATeacher, scalars
 from monai_spct.inferers import MonteCarloDropout, SemiSupervisedInferer
 from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
@@ -333,6 +335,27 @@ def test_progress_is_the_share_of_epochs_that_are_complete():
         students_of(), batches_of(2), objective=Objective(term=Weighted(Supervised(), weight)), max_epochs=4
     ).run()
     assert seen == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("max_epochs", "expected"),
+    [(1, [0.0]), (2, [0.0, 1.0]), (3, [0.0, 2 / 3, 1.0]), (4, [0.0, 0.5, 1.0, 1.0])],
+    ids=lambda value: f"{value} epochs" if isinstance(value, int) else "",
+)
+def test_p27_a_weight_rises_to_its_full_value_in_a_run_of_any_length_above_one(max_epochs, expected):
+    """A run of one epoch, which tries out whether all is there, has the first value alone."""
+    seen = []
+    trainer = trainer_of(
+        students_of(),
+        batches_of(1),
+        objective=Objective(term=Weighted(Supervised(), partial(linear_rampup, value=1.0))),
+        max_epochs=max_epochs,
+    )
+    trainer.add_event_handler(
+        Events.ITERATION_COMPLETED, lambda engine: seen.append(engine.state.output["term_weight"])
+    )
+    trainer.run()
+    assert seen == pytest.approx(expected)
 
 
 def test_the_loader_is_told_each_epoch_before_it_is_read():

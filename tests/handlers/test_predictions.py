@@ -1,5 +1,6 @@
 """Predictions end up as files on the very grid of their images."""
 
+import gzip
 import logging
 import math
 
@@ -12,7 +13,8 @@ from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
 from monai.transforms import AsDiscreted, Compose, LoadImaged, ScaleIntensityd
 
-from monai_spct.data import HeaderSpacingReader
+from monai_spct.data import VolumeReader
+from monai_spct.data.phantom_parts import save_metaimage
 from monai_spct.handlers import SavePredictions
 from monai_spct.inferers import VolumeInferer
 from monai_spct.transforms import VoteEntropyd
@@ -54,6 +56,22 @@ class Reads(torch.nn.Module):
         return torch.nn.functional.one_hot(classes, 4).movedim(-1, 1).float()
 
 
+def predict(source, folder):
+    """By a network that reads the classes from the image."""
+    transform = Compose(
+        [LoadImaged("image", reader=VolumeReader(), ensure_channel_first=True), ScaleIntensityd("image", 0.0, 1.0)]
+    )
+    evaluator = SupervisedEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=DataLoader(Dataset([{"image": str(source)}], transform), batch_size=1),
+        network=Reads(),
+        inferer=VolumeInferer(),
+        postprocessing=Compose([VoteEntropyd("pred"), AsDiscreted("pred", argmax=True)]),
+        val_handlers=[SavePredictions(folder)],
+    )
+    evaluator.run()
+
+
 @pytest.mark.parametrize(
     ("affine", "sform_code", "qform_code"),
     [(LPS, 1, 1), (LPS, 0, 1), (OBLIQUE, 2, 0), (np.diag([1.5, 1.5, 8, 1]), 1, 0)],
@@ -72,21 +90,7 @@ def test_p02_what_an_evaluator_predicts_lies_voxel_on_voxel_on_the_image(
         sform_code=sform_code,
         qform_code=qform_code,
     )
-    transform = Compose(
-        [
-            LoadImaged("image", reader=HeaderSpacingReader(), ensure_channel_first=True),
-            ScaleIntensityd("image", 0.0, 1.0),
-        ]
-    )
-    evaluator = SupervisedEvaluator(
-        device=torch.device("cpu"),
-        val_data_loader=DataLoader(Dataset([{"image": str(source)}], transform), batch_size=1),
-        network=Reads(),
-        inferer=VolumeInferer(),
-        postprocessing=Compose([VoteEntropyd("pred"), AsDiscreted("pred", argmax=True)]),
-        val_handlers=[SavePredictions(tmp_path / "out")],
-    )
-    evaluator.run()
+    predict(source, tmp_path / "out")
 
     assert written(tmp_path / "out") == ["case7.nii.gz", "case7_uncertainty.nii.gz"]
     image, mask = nib.load(source), nib.load(tmp_path / "out" / "case7.nii.gz")
@@ -100,6 +104,62 @@ def test_p02_what_an_evaluator_predicts_lies_voxel_on_voxel_on_the_image(
         for code in ("sform_code", "qform_code"):
             assert result.header[code] == image.header[code]
         assert result.header.get_zooms() == pytest.approx(image.header.get_zooms())
+
+
+def in_single_bytes(path, truth):
+    write(path, truth.astype(np.uint8))
+
+
+def in_double_precision(path, truth):
+    write(path, truth / 7)
+
+
+def scaled(path, truth):
+    content = bytearray(nib.Nifti1Image(truth.astype(np.int16), LPS).to_bytes())
+    content[112:120] = np.array([0.5, 100], "<f4").tobytes()  # `scl_slope` and `scl_inter`
+    path.write_bytes(gzip.compress(bytes(content)))
+    np.testing.assert_array_equal(nib.load(path).get_fdata(), truth * 0.5 + 100)
+
+
+def big_endian(path, truth):
+    nib.save(nib.Nifti1Image(truth.astype(">i2"), LPS, nib.Nifti1Header(endianness=">")), path)
+
+
+def nifti2(path, truth):
+    nib.save(nib.Nifti2Image(truth.astype(np.int16), LPS), path)
+
+
+def in_one_frame_of_a_series(path, truth):
+    write(path, truth.astype(np.int16)[..., None])
+
+
+@pytest.mark.parametrize(
+    "save_as",
+    [in_single_bytes, in_double_precision, scaled, big_endian, nifti2, in_one_frame_of_a_series],
+    ids=lambda save_as: save_as.__name__,
+)
+def test_p02_the_mask_does_not_depend_on_how_the_image_is_stored(tmp_path, save_as):
+    truth = RNG.integers(0, 4, (37, 29, 5))
+    truth.flat[:2] = 0, 3
+    save_as(tmp_path / "case7.nii.gz", truth)
+    predict(tmp_path / "case7.nii.gz", tmp_path / "out")
+    mask = nib.load(tmp_path / "out" / "case7.nii.gz")
+    assert (mask.shape, mask.get_data_dtype()) == ((37, 29, 5), np.uint8)
+    assert (mask.dataobj.slope, mask.dataobj.inter) == (1, 0)
+    np.testing.assert_array_equal(np.asarray(mask.dataobj), truth)
+    np.testing.assert_allclose(mask.affine, LPS, atol=1e-6)
+
+
+def test_p02_the_mask_of_a_metaimage_lies_on_its_grid(tmp_path):
+    pytest.importorskip("itk")
+    truth = RNG.integers(0, 4, (37, 29, 5)).astype(np.int16)
+    truth.flat[:2] = 0, 3
+    save_metaimage(tmp_path / "case7.mhd", 100 * truth, (1.25, 1.25, 10.0))
+    predict(tmp_path / "case7.mhd", tmp_path / "out")
+    mask = nib.load(tmp_path / "out" / "case7.nii.gz")
+    np.testing.assert_array_equal(np.asarray(mask.dataobj), truth)
+    np.testing.assert_allclose(mask.affine, LPS, atol=1e-6)
+    assert mask.header.get_zooms() == (1.25, 1.25, 10)
 
 
 def test_values_arrive_as_they_are(tmp_path):

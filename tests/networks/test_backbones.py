@@ -163,6 +163,17 @@ def test_training_with_one_image_takes_more_than_one_voxel_in_the_deepest_norm(b
 
 
 @each_backbone
+@pytest.mark.parametrize("size", [(17, 23), (187, 201)], ids=str)
+@pytest.mark.parametrize("batch", [1, 2], ids="batch {}".format)
+def test_p20_odd_sizes_train(backbone, size, batch):
+    network = backbone(**backbone.dropout).train()
+    logits = network(torch.randn(batch, 1, *size))
+    assert logits.shape == (batch, 4, *size)
+    F.cross_entropy(logits, torch.randint(4, (batch, *size))).backward()
+    assert all(p.grad.isfinite().all() for p in network.parameters())
+
+
+@each_backbone
 @pytest.mark.parametrize("size", [(33, 47), (17, 20, 19)], ids=["2d", "3d"])
 def test_gradients_reach_every_parameter_but_biases_in_front_of_a_norm(backbone, size):
     # in double precision what rounding leaves of a gradient of zero is far below the others

@@ -7,7 +7,7 @@ import torch
 from monai.losses import DiceCELoss, DiceLoss
 from torch import nn
 
-from monai_spct.functional import kl_divergence, linear_rampup
+from monai_spct.functional import kl_divergence, linear_rampup, log_softmax
 from monai_spct.inferers import MonteCarloDropout, SemiSupervisedInferer
 from monai_spct.losses import SelfPacedJSDLoss
 from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
@@ -24,6 +24,7 @@ from monai_spct.objectives import (
     Weighted,
     as_schedule,
     cross_entropy,
+    discrimination_loss,
     squared_error,
 )
 from monai_spct.transforms import RandomQuarterTurn
@@ -218,6 +219,99 @@ def test_the_verdict_is_on_the_students_predictions_for_the_unmoved_images():
             alone = discriminator(step.unlabeled_image[u : u + 1], log_probs[u : u + 1].exp())
             torch.testing.assert_close(step.verdict[k, u], alone[0], rtol=0, atol=1e-5)
     assert step.verdict.std() > 1e-2  # of other images or predictions it would be another one
+
+
+# a term, and what it has a gradient for
+LEARNED_FROM = {
+    "supervised": (Supervised(), {"labeled"}),
+    **{name: (term, {"unlabeled"}) for name, term in UNLABELED_TERMS.items()},
+    "adversarial": (Adversarial(), {"verdict"}),
+}
+
+
+@pytest.mark.parametrize(("term", "expected"), LEARNED_FROM.values(), ids=LEARNED_FROM.keys())
+def test_p23_a_term_has_a_gradient_for_what_students_say_and_for_nothing_else(term, expected):
+    generator = torch.Generator().manual_seed(0)
+    logits = {name: torch.randn(2, 3, 4, 7, 5, generator=generator) for name in ("labeled", "unlabeled", "teacher")}
+    tensors = {
+        "labeled": logits["labeled"],
+        **{name: logits[name].log_softmax(2) for name in ("unlabeled", "teacher")},
+        "uncertainty": torch.rand(2, 3, 7, 5, generator=generator),
+        "verdict": torch.randn(2, 3, generator=generator),
+        "image": torch.rand(3, 1, 7, 5, generator=generator),
+        "unlabeled_image": torch.rand(3, 1, 7, 5, generator=generator),
+    }
+    for tensor in tensors.values():
+        tensor.requires_grad_()
+    term(Step(0.0, torch.randint(4, (3, 1, 7, 5), generator=generator), **tensors)).backward()
+    assert {name for name, tensor in tensors.items() if tensor.grad is not None} == expected
+    for name in expected:  # for each student
+        assert all(student.abs().sum() > 0 for student in tensors[name].grad)
+
+
+# Logits of any size
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=lambda d: str(d)[6:])
+MAGNITUDES = pytest.mark.parametrize("magnitude", [200.0, 1e4], ids="{:g}".format)
+DICE = DiceLoss(to_onehot_y=True, softmax=True)
+EXTREME_TERMS = {
+    **{name: term for name, (term, _) in LEARNED_FROM.items()},
+    "supervised by Dice": Supervised(DICE),
+    "supervised by both": Supervised(lambda logits, label: cross_entropy(logits, label) + DICE(logits, label)),
+}
+
+
+@DTYPES
+@MAGNITUDES
+@pytest.mark.parametrize("term", EXTREME_TERMS.values(), ids=EXTREME_TERMS.keys())
+def test_p16_extreme_logits_have_a_finite_loss_and_gradient_in_every_term(term, dtype, magnitude):
+    generator = torch.Generator().manual_seed(0)
+
+    def extreme(*shape: int) -> torch.Tensor:
+        return (magnitude * torch.randint(-1, 2, shape, generator=generator)).to(dtype).requires_grad_()
+
+    labeled, unlabeled, teacher = (extreme(2, 3, 4, 40, 30) for _ in range(3))
+    verdict = extreme(2, 3)
+    step = Step(
+        progress=0.0,
+        label=torch.randint(4, (3, 1, 40, 30), generator=generator),
+        labeled=labeled,
+        unlabeled=log_softmax(unlabeled, dim=2),
+        teacher=log_softmax(teacher, dim=2),
+        uncertainty=torch.rand(2, 3, 40, 30, generator=generator),
+        verdict=verdict,
+    )
+    loss = term(step)
+    loss.backward()
+    assert loss.isfinite()
+    assert loss > 0
+    gradients = [x.grad for x in (labeled, unlabeled, verdict) if x.grad is not None]
+    assert len(gradients) == 1
+    assert gradients[0].isfinite().all()
+
+
+@DTYPES
+@MAGNITUDES
+def test_p16_cross_entropy_of_extreme_logits_is_their_distance(dtype, magnitude):
+    label = torch.arange(4).repeat(2, 300).reshape(2, 1, 40, 30)
+    right = (magnitude * (2.0 * nn.functional.one_hot(label[:, 0], 4).movedim(-1, 1) - 1)).to(dtype)
+    assert cross_entropy(right, label).item() == pytest.approx(0.0, abs=1e-6)
+    wrong = 2 * right[0, 0, 0, 0].item()  # as it is in this type
+    assert cross_entropy(-right, label).item() == pytest.approx(wrong + math.log(3), rel=1e-5)
+    assert cross_entropy(torch.zeros_like(right), label).item() == pytest.approx(math.log(4))
+
+
+@DTYPES
+@MAGNITUDES
+def test_p16_the_evaluation_network_has_a_finite_loss_for_extreme_logits(dtype, magnitude):
+    labeled = (magnitude * torch.tensor([1.0, -1, 0, 1])).to(dtype).requires_grad_()
+    unlabeled = (magnitude * torch.tensor([1.0, -1, 0])).to(dtype).requires_grad_()
+    loss = discrimination_loss(labeled, unlabeled)
+    loss.backward()
+    expected = ((magnitude + math.log(2)) / 4 + (magnitude + math.log(2)) / 3) / 2
+    assert loss.item() == pytest.approx(expected, rel=1e-2)
+    assert labeled.grad.isfinite().all()
+    assert unlabeled.grad.isfinite().all()
 
 
 # Supervised

@@ -1,0 +1,277 @@
+"""A training that is killed, at whatever moment, ends as one that was not: P26, with real signals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from monai_spct.data import write_acdc_phantom
+from monai_spct.handlers import read_history
+from tests.bundles.states import same
+from tests.faults.runs_to_kill import ROOT, TRAIN, Ended, Server
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+EPOCHS, ITERATIONS = 3, 4
+HANDLERS = json.loads(TRAIN.read_text())
+CURVES, PICTURES = (
+    f"{part}#handlers#{[handler['_target_'].split('.')[-1] for handler in HANDLERS[part]['handlers']].index(name)}"
+    for part, name in (("train", "SaveCurves"), ("validate", "TensorBoardPictures"))
+)
+SETTINGS = {
+    "crop_size": 32,
+    "labeled_batch_size": 2,
+    "unlabeled_batch_size": 2,
+    "labeled_patients": 1,
+    "num_validation": 1,
+    "num_test": 1,
+    "val_interval": 1,
+    "log_interval": 1,
+    "epoch_length": ITERATIONS,
+    "max_epochs": EPOCHS,
+    "kept_epochs": [2],
+    "num_workers": 0,
+    "backbone#features": 4,
+    f"{CURVES}#interval": EPOCHS,  # drawing takes most of the time of so short a run
+    f"{PICTURES}#max_pictures": 1,
+    f"{PICTURES}#slices": 1,
+}
+SEED = 20261128
+
+
+class Runs:
+    """Where trainings go, what an uninterrupted one left, and how long it took."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = write_acdc_phantom(folder / "data", patients=4, size=(40, 44), spacing=(3.2, 3.5), slices=(4, 5))
+        self.server = Server()
+        self.number = 0
+        self.whole = self.new()
+        begin = time.monotonic()
+        ended = self.finish(self.whole, resume=False)
+        self.seconds = time.monotonic() - begin
+        assert ended.status == 0, ended.log
+
+    def new(self) -> Path:
+        self.number += 1
+        return self.folder / f"run_{self.number:02d}"
+
+    def start(self, output: Path, *, resume: bool, **how: Any) -> int:
+        where = {"dataset_dir": str(self.data), "cache_dir": str(output / "cache")}
+        return self.server.start(output, **SETTINGS, **where, resume=resume, **how)
+
+    def finish(self, output: Path, *, resume: bool = True, **how: Any) -> Ended:
+        self.start(output, resume=resume, **how)
+        return self.server.wait()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Iterator[Runs]:
+    result = Runs(tmp_path_factory.mktemp("kills"))
+    yield result
+    result.server.close()
+
+
+# What has to be the same
+
+
+def states(output: Path) -> dict[str, Any]:
+    found = {}
+    for path in (output / "models").glob("*.pt"):
+        if path.stem in ("last", "best", "model", "epoch_002"):
+            found[path.name] = torch.load(path, weights_only=True)
+    found["last.pt"].pop("tensorboard")  # lengths of files, of which a run that goes on has more
+    return found
+
+
+def curves(output: Path) -> dict[str, list[Any]]:
+    events = EventAccumulator(str(output / "eval"), size_guidance={"scalars": 0, "images": 0})
+    events.Reload()
+    tags = events.Tags()
+    found = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags["scalars"]}
+    return found | {tag: [(e.step, e.encoded_image_string) for e in events.Images(tag)] for tag in tags["images"]}
+
+
+def rows(output: Path) -> list[dict[str, float]]:
+    return [{**row, "seconds": 0.0} for row in read_history(output / "eval" / "history.csv")]
+
+
+def assert_as_uninterrupted(runs: Runs, output: Path) -> None:
+    expected, found = states(runs.whole), states(output)
+    assert sorted(found) == sorted(expected) == ["best.pt", "epoch_002.pt", "last.pt", "model.pt"]
+    for name, state in expected.items():
+        assert [
+            key for key in state.keys() | found[name].keys() if not same(state.get(key), found[name].get(key))
+        ] == []
+    assert rows(output) == rows(runs.whole)
+    assert curves(output) == curves(runs.whole)
+    assert (output / "eval" / "curves.png").is_file()
+    assert list((output / "models").glob(".*")) == []
+
+
+def iterations_saved(output: Path) -> int:
+    try:
+        return int(torch.load(output / "models" / "last.pt", weights_only=True)["run"]["iteration"])
+    except FileNotFoundError:
+        return 0
+
+
+def test_the_uninterrupted_run_is_what_it_should_be(runs):
+    assert {tag: len(points) for tag, points in curves(runs.whole).items()}["loss"] == EPOCHS * ITERATIONS
+    assert [row["epoch"] for row in rows(runs.whole)] == [1, 2, 3]
+    other = runs.new()
+    assert runs.finish(other, resume=False).status == 0
+    assert_as_uninterrupted(runs, other)
+
+
+# Killed
+
+
+def killed(process: int, runs: Runs, number: int) -> Ended:
+    with contextlib.suppress(ProcessLookupError):  # it is done
+        os.kill(process, number)
+    return runs.server.wait()
+
+
+@pytest.mark.parametrize("number", range(15))
+def test_killed_at_any_moment_it_goes_on_to_the_same_end(runs, number):
+    draws = random.Random(SEED + number)
+    output, seen = runs.new(), []
+    for attempt in range(draws.choice([1, 1, 2])):  # some are killed twice
+        delay = draws.uniform(0, runs.seconds)
+        process = runs.start(output, resume=attempt > 0 or draws.random() < 0.5)
+        time.sleep(delay)
+        ended = killed(process, runs, signal.SIGKILL)
+        seen.append((round(delay, 2), ended.status, iterations_saved(output)))
+        if ended.status == 0:
+            break
+        assert ended.status == -signal.SIGKILL, ended.log
+    print(f"killed after (seconds, status, iterations saved): {seen}")  # noqa: T201
+    if ended.status != 0:
+        ended = runs.finish(output)
+        assert ended.status == 0, ended.log
+    assert_as_uninterrupted(runs, output)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_killed_while_it_writes_its_models_it_goes_on_to_the_same_end(runs, number):
+    draws = random.Random(SEED - number)
+    output, wanted, parts = runs.new(), draws.randint(1, 10), set()
+    process = runs.start(output, resume=False)
+    models = output / "models"
+    while len(parts) < wanted:  # `best.pt`, the weights and the checkpoint of each epoch
+        with contextlib.suppress(FileNotFoundError):
+            parts |= {name for name in os.listdir(models) if name.endswith(".part")}  # noqa: PTH208
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.0002)
+    ended = killed(process, runs, signal.SIGKILL)
+    print(f"killed at part {len(parts)}, status {ended.status}, {iterations_saved(output)} iterations")  # noqa: T201
+    if ended.status != 0:
+        ended = runs.finish(output)
+        assert ended.status == 0, ended.log
+    assert_as_uninterrupted(runs, output)
+
+
+# Asked to end
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs, number):
+    draws = random.Random(SEED * 2 + number)
+    output = runs.new()
+    delay = draws.uniform(0, runs.seconds)
+    process = runs.start(output, resume=False)
+    time.sleep(delay)
+    ended = killed(process, runs, signal.SIGTERM)
+    print(f"asked after {delay:.2f} s, status {ended.status}, {iterations_saved(output)} iterations")  # noqa: T201
+    assert ended.status in (0, 128 + signal.SIGTERM, -signal.SIGTERM), ended.log
+    if ended.status != 0:
+        ended = runs.finish(output)
+        assert ended.status == 0, ended.log
+    assert_as_uninterrupted(runs, output)
+
+
+@pytest.mark.parametrize(
+    ("engine", "count", "saved"),
+    [("train#trainer", 1, 2), ("train#trainer", 6, 7), ("train#trainer", 8, 8),
+     ("validate#evaluator", 1, 4), ("validate#evaluator", 6, 12)],
+    ids=["first iteration", "amid an epoch", "last iteration of an epoch", "in a validation",
+         "in the last validation"],
+)  # fmt: skip
+def test_asked_to_end_it_loses_nothing(runs, engine, count, saved):
+    """The signal comes after the handlers of an iteration, so that the next one is done too."""
+    output = runs.new()
+    ended = runs.finish(output, resume=False, sigterm_at=[engine, count])
+    assert ended.status == 128 + signal.SIGTERM, ended.log
+    assert (
+        f"ended by SIGTERM: the state after iteration {saved}, in epoch {(saved - 1) // ITERATIONS + 1}," in ended.log
+    )
+    assert "weights:" not in ended.log  # what is said of a run that is finished
+    assert iterations_saved(output) == saved
+    ended = runs.finish(output)
+    assert ended.status == 0, ended.log
+    assert_as_uninterrupted(runs, output)
+
+
+def test_asked_again_and_again_it_arrives(runs):
+    output, ended = runs.new(), None
+    for _ in range(EPOCHS * ITERATIONS):
+        ended = runs.finish(output, sigterm_at=["train#trainer", 3])
+        if ended.status == 0:
+            break
+        assert ended.status == 128 + signal.SIGTERM, ended.log
+    assert ended.status == 0
+    assert_as_uninterrupted(runs, output)
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
+def test_two_processes_of_which_one_is_asked_end_together_and_go_on_together(runs):
+    output = runs.folder / "two"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += ["-m", "tests.faults.two_to_end", str(runs.data), str(output)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [(output / f"statuses_{rank}.txt").read_text() for rank in (0, 1)] == ["[0, 143, 0]"] * 2
+    assert "the state after iteration 10, in epoch 1," in done.stderr
+    expected, found = states(output / "whole"), states(output / "parts")
+    assert [name for name in expected if not same(expected[name], found[name])] == []
+    assert rows(output / "parts") == rows(output / "whole")
+    assert curves(output / "parts") == curves(output / "whole")
+
+
+# As one types it
+
+
+def test_killed_on_the_command_line_it_goes_on_to_the_same_end(runs):
+    output = runs.new()
+    settings = {**SETTINGS, "dataset_dir": runs.data, "output_dir": output, "cache_dir": output / "cache"}
+    words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
+    command = [sys.executable, "-m", "monai.bundle", "run", "training", "--config_file", str(TRAIN), *words]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    with (runs.folder / "typed.log").open("wb") as log:
+        process = subprocess.Popen([*command, "--resume", "true"], env=env, stdout=log, stderr=log)
+        while iterations_saved(output) < ITERATIONS and process.poll() is None:
+            time.sleep(0.05)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        assert 0 < iterations_saved(output) < EPOCHS * ITERATIONS
+        subprocess.run([*command, "--resume", "true"], env=env, stdout=log, stderr=log, check=True)
+    assert_as_uninterrupted(runs, output)
