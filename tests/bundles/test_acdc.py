@@ -220,7 +220,7 @@ def test_no_file_is_left_half_written(runs):
     hidden = [path.name for path in runs.output.rglob(".*")]
     assert hidden == []
     models = sorted(path.name for path in (runs.output / "models").iterdir())
-    assert models == ["best.pt", "epoch_001.pt", "last.pt", "model.pt"]
+    assert models == ["best.pt", "epoch_001.pt", "last.pt", "last_1.pt", "model.pt"]
 
 
 def test_losses_pace_and_agreement_are_on_record(runs):

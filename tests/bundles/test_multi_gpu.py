@@ -85,6 +85,7 @@ def test_one_of_them_writes_and_speaks(typed):
             "models",
             "models/best.pt",
             "models/last.pt",
+            "models/last_1.pt",
             "models/model.pt",
         )
     }
