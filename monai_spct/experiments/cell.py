@@ -294,17 +294,16 @@ def _progress(folder: Path) -> dict[str, Any]:
 
 
 def _saved(folder: Path) -> dict[str, Any]:
-    """How far the training of a cell is, by its newest checkpoint; nothing without one."""
-    try:
-        # mapped, not read: the optimizer and the networks are most of the file
-        state = torch.load(folder / LAST, map_location="cpu", mmap=True, weights_only=True)
-    except Exception:  # whatever torch says of a damaged file; there may be one before it
+    """How far the training of a cell is, by the newest checkpoint that can be read; nothing without one."""
+    checkpoints = sorted((folder / LAST).parent.glob("last*.pt"))  # and those before it, `last_1.pt`, ...
+    for path in checkpoints:
         try:
-            found = newest_checkpoint((folder / LAST).parent)
-        except ValueError as error:
-            raise GridError(str(error)) from error
-        state = {"run": {}} if found is None else found[1]
-    return dict(state["run"])
+            # mapped, not read: the optimizer and the networks are most of the file
+            state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        except Exception:  # whatever torch says of a damaged file
+            continue
+        return dict(state["run"])
+    return {"epoch": 0} if checkpoints else {}  # a training that is to go on says what is wrong with them
 
 
 def _lasted(folder: Path, progress: Mapping[str, Any]) -> float:

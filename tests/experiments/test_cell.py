@@ -89,6 +89,8 @@ def test_a_training_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before
     (folder / "models" / "last.pt").write_bytes(b"half of it")
     assert str(state_of(job, folder)) == "interrupted: training, after epoch 2 of 4"
     assert on_disk.can_resume(job, folder)
+    (folder / "models" / "last_1.pt").unlink()
+    assert on_disk.can_resume(job, folder)  # and never anew: the training says what is wrong
 
 
 def test_a_cell_that_was_killed_while_it_was_evaluated_says_so(folder, job):

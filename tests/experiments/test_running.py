@@ -256,7 +256,7 @@ def test_a_training_that_was_killed_goes_on_where_it_was(data, tmp_path):
     words = ("run", "grid.yaml", "--folder", "runs", "--data", f"acdc={data}")
 
     process = started(*words, cwd=tmp_path)
-    while not (folder / "models" / "model.pt").is_file():
+    while not (folder / "models" / "last.pt").is_file():
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)

@@ -69,15 +69,16 @@ def serve() -> None:
                 sys.stderr.flush()
                 os._exit(status)
         print(child, flush=True)  # noqa: T201
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201
+        _, status, usage = os.wait4(child, 0)
+        print(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, flush=True)  # noqa: T201
 
 
 @dataclass
 class Ended:
-    """How a training ended, and what it said."""
+    """How a training ended, how many seconds it worked, and what it said."""
 
     status: int
+    seconds: float
     log: str
 
 
@@ -107,7 +108,8 @@ class Server:
 
     def wait(self) -> Ended:
         """Wait for its end."""
-        return Ended(int(self._line()), self.log.read_text())
+        status, seconds = self._line().split()
+        return Ended(int(status), float(seconds), self.log.read_text())
 
     def close(self) -> None:
         self.process.communicate(timeout=60)
