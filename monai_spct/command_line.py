@@ -10,7 +10,14 @@ from typing import Any
 
 from fire.parser import DefaultParseValue
 
-__all__ = ["config_files", "options"]
+__all__ = ["RUNNER_OPTIONS", "config_files", "flag", "options"]
+
+# what `python -m monai.bundle run` itself takes, and what its `--tracking` adds to a config
+RUNNER_OPTIONS = {
+    "run_id", "init_id", "final_id", "config_file", "meta_file", "logging_file", "tracking", "args_file",
+    "workflow_type", "workflow_name", "properties_path", "tracking_uri", "experiment_name", "run_name",
+    "save_execute_config", "is_not_rank0",
+}  # fmt: skip
 
 
 def config_files(argv: Sequence[str]) -> list[Path]:
@@ -63,6 +70,26 @@ def options(argv: Sequence[str]) -> dict[str, Any]:
         else:
             found[key] = True
     return found
+
+
+def flag(value: object) -> bool:
+    """A switch as it comes from a config, or from a command line, where `--resume false` arrives as a word.
+
+    Args:
+        value: a truth value, or ``true`` or ``false`` in any case.
+
+    Raises:
+        ValueError: when it is something else.
+
+    Example:
+        >>> from monai_spct.command_line import flag
+        >>> flag(True), flag("false")
+        (True, False)
+    """
+    words = {"true": True, "false": False}
+    if str(value).lower() not in words:
+        raise ValueError(f"a switch must be true or false, got {value!r}.")
+    return words[str(value).lower()]
 
 
 def _is_option(argument: str) -> bool:

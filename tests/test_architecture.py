@@ -19,6 +19,7 @@ LAYERS = [
     ["objectives", "inferers"],
     ["handlers"],
     ["engines"],
+    ["bundles"],
     ["experiments"],
 ]
 ROOT = Path(monai_spct.__file__).parent
@@ -84,7 +85,7 @@ def test_imports_point_down(path):
 
 @each_source
 def test_nothing_but_experiments_and_the_check_imports_the_bundles(path):
-    if package_of(module_of(path)) != "experiments" and module_of(path) != "monai_spct.check":
+    if package_of(module_of(path)) not in ("bundles", "experiments") and module_of(path) != "monai_spct.check":
         assert not [name for name in imports_of(path) if name.startswith("monai_spct.bundles")]
 
 
@@ -93,9 +94,8 @@ def test_experiments_know_the_package_by_its_bundles_alone(path):
     """But for the reports, which draw and test."""
     if package_of(module_of(path)) == "experiments" and "report" not in path.parts:
         own = {name for name in imports_of(path) if name.startswith("monai_spct.")}
-        known = tuple(
-            f"monai_spct.{name}." for name in ("bundles", "checkpoint_files", "experiments", "files", "settings")
-        )
+        modules = ("bundles", "checkpoint_files", "experiments", "files", "settings", "spelling")
+        known = tuple(f"monai_spct.{name}." for name in modules)
         assert all(name.startswith(known) for name in own)
 
 

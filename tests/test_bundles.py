@@ -72,7 +72,7 @@ def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
     ):
         (folder / "heart" / made).parent.mkdir(parents=True, exist_ok=True)
         (folder / "heart" / made).touch()
-    monkeypatch.setattr("monai_spct.bundles.bundles_folder", lambda: folder)
+    monkeypatch.setattr("monai_spct.bundles.folder.bundles_folder", lambda: folder)
     copy("heart", tmp_path / "mine")
     files = sorted(path.relative_to(tmp_path / "mine").as_posix() for path in (tmp_path / "mine").rglob("*.*"))
     assert files == ["configs/train.json", "methods/labeled_only.json", "models/README.md", "networks/unet.json"]

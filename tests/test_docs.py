@@ -68,6 +68,8 @@ def rows(text: str, columns: int) -> list[list[str]]:
 def test_a_command_names_files_runs_and_options_that_exist(text, words):
     if "torchrun" in words:  # several processes of it
         words = ["python", *words[words.index("-m") :]]
+    if words[0] == "srun":
+        words = words[1:]
     assert words[:4] == ["python", "-m", "monai.bundle", "run"]
     given = words[words.index("--config_file") + 1]
     names = ast.literal_eval(given) if given.startswith("[") else [given]

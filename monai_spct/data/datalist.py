@@ -206,11 +206,12 @@ def _malformed(name: str, entries: Sequence[Any], with_labels: bool) -> list[str
             problems.append(f"{which} must have an `image`, a file or a list of files, got {image!r}.")
         else:
             problems += [f"`image` of {which} {problem}" for file in files if (problem := _outside(str(file)))]
-        needed, label = with_labels and name != "unlabeled", entry.get("label")
-        if needed and (not isinstance(label, str) or not label):
-            problems.append(f"{which} must have a `label`, a file, got {label!r} beside {image!r}.")
-        elif isinstance(label, str) and needed and (problem := _outside(label)):
-            problems.append(f"`label` of {which} {problem}")
+        label = entry.get("label")
+        if with_labels and name != "unlabeled":
+            if not isinstance(label, str) or not label:
+                problems.append(f"{which} must have a `label`, a file, got {label!r} beside {image!r}.")
+            elif problem := _outside(label):
+                problems.append(f"`label` of {which} {problem}")
         problems += [
             f"`{key}` of {which} must be a name, got {entry[key]!r}."
             for key in ("patient", "case")

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from monai_spct.bundles import did_you_mean
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, check_value, name_of, same
+from monai_spct.spelling import did_you_mean
 
 __all__ = ["DEFAULT", "GRID_KEYS", "Cell", "Grid", "expand", "idle_rules", "matches", "parse_grid", "shard"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from monai_spct.bundles import did_you_mean
 from monai_spct.experiments.grid import Cell, matches
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.study import Figure, Study, Table
 from monai_spct.experiments.values import Value, same
+from monai_spct.spelling import did_you_mean
 
 __all__ = ["SEED", "Labels", "cell_lines", "default_rows", "refuse_tables"]
 

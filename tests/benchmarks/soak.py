@@ -60,13 +60,15 @@ def family(pid: int) -> list[int]:
 
 
 def books(pid: int) -> dict[str, float]:
-    """MB, open handles and threads of a process. ``pss`` shares what is shared among those that share it."""
+    """MB, open handles, threads and seconds of computing of a process. ``pss`` shares what is shared among those that share it."""
     folder = Path("/proc") / str(pid)
     memory = {
         line.split()[0].rstrip(":"): int(line.split()[1]) * 1024 / 1e6
         for line in (folder / "smaps_rollup").read_text().splitlines()[1:]
     }
+    times = (folder / "stat").read_text().rpartition(")")[2].split()[11:13]  # in the process and in the kernel for it
     return {
+        "cpu_s": sum(map(int, times)) / os.sysconf("SC_CLK_TCK"),
         "rss_mb": memory["Rss"],
         "pss_mb": memory["Pss"],
         "own_mb": memory["Private_Clean"] + memory["Private_Dirty"],
@@ -77,12 +79,13 @@ def books(pid: int) -> dict[str, float]:
 
 def sample(pid: int, output: Path) -> dict[str, float]:
     """What the training holds now, and how far it has come."""
-    row: dict[str, float] = {"processes": 0, "pss_mb": 0.0, "all_handles": 0, "all_threads": 0}
+    row: dict[str, float] = {"processes": 0, "pss_mb": 0.0, "cpu_s": 0.0, "all_handles": 0, "all_threads": 0}
     for process in family(pid):
         with contextlib.suppress(OSError, KeyError):  # it is about to end
             now = books(process)
             row["processes"] += 1
             row["pss_mb"] += now["pss_mb"]
+            row["cpu_s"] += now["cpu_s"]
             row["all_handles"] += now["handles"]
             row["all_threads"] += now["threads"]
             if process == pid:
@@ -168,8 +171,13 @@ def summary(seen: dict[str, Any], settle: float) -> dict[str, Any]:
     quarter = max(1, len(seconds) // 4)
     edges = [np.searchsorted(minutes, minutes[-1] * share) for share in (0, 0.25, 0.75)]
 
+    cpu = np.asarray(samples["cpu_s"])
+
     def pace(first: int, last: int) -> float:
         return round(float((epochs[last] - epochs[first]) / (minutes[last] - minutes[first])), 3)
+
+    def computing(first: int, last: int) -> float:
+        return round(float((cpu[last] - cpu[first]) / max(1, epochs[last] - epochs[first])), 3)
 
     return {
         "minutes": float(minutes[-1]),
@@ -189,6 +197,7 @@ def summary(seen: dict[str, Any], settle: float) -> dict[str, Any]:
         ],
         # with validations, checkpoints, tables and curves
         "epochs_per_minute_first_last_quarter": [pace(edges[0], edges[1]), pace(edges[2], -1)],
+        "computing_seconds_per_epoch_first_last_quarter": [computing(edges[0], edges[1]), computing(edges[2], -1)],
     }
 
 
@@ -213,11 +222,17 @@ def plot(seen: dict[str, Any], path: Path) -> None:
         panels[1].plot(minutes, samples[name], label=label, linewidth=1)
     panels[1].set_ylabel("number")
     at = np.interp(np.arange(1, len(seconds) + 1), epochs, minutes)
-    panels[2].plot(at, seconds, ".", markersize=1.5, color="0.7", label="an iteration, mean of an epoch")
+    panels[2].plot(at, seconds, ".", markersize=1.5, color="0.7", label="mean of an epoch, by the clock")
     width = max(1, len(seconds) // 60)
     middle = [statistics.median(seconds[n : n + width]) for n in range(0, len(seconds), width)]
     panels[2].plot(at[::width], middle, color="C0", linewidth=1.2, label=f"median of {width} epochs")
-    panels[2].set_ylabel("seconds")
+    # which other work on the machine hardly changes
+    marks = np.linspace(0, len(minutes) - 1, min(len(minutes), 31)).astype(int)
+    spent = np.diff(np.asarray(samples["cpu_s"])[marks]) / np.maximum(
+        1, np.diff(epochs[marks]) * SETTINGS["epoch_length"]
+    )
+    panels[2].plot(minutes[marks][1:], spent, color="C1", linewidth=1.2, label="computing of all processes")
+    panels[2].set_ylabel("seconds per iteration")
     panels[2].set_ylim(0, 2.5 * statistics.median(seconds))
     for panel in panels:
         panel.set_xlabel("minutes")

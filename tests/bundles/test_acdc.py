@@ -205,7 +205,7 @@ def test_the_weights_that_predict_are_a_bare_state_dict(runs, name):
 
 def test_p31_every_file_that_is_written_can_be_loaded_safely(runs):
     names = [path.relative_to(runs.output).as_posix() for path in loaded_safely(runs.output)]
-    assert names == [f"models/{name}.pt" for name in ("best", "epoch_001", "last", "model")]
+    assert names == [f"models/{name}.pt" for name in ("best", "epoch_001", "last", "last_1", "model")]
     for folder in ("eval", "predictions"):  # which are there too, and hold no such file
         assert any((runs.output / folder).iterdir())
 
@@ -245,7 +245,7 @@ def test_no_file_is_left_half_written(runs):
     hidden = [path.name for path in runs.output.rglob(".*")]
     assert hidden == []
     models = sorted(path.name for path in (runs.output / "models").iterdir())
-    assert models == ["best.pt", "epoch_001.pt", "last.pt", "model.pt"]
+    assert models == ["best.pt", "epoch_001.pt", "last.pt", "last_1.pt", "model.pt"]
 
 
 def test_p18_losses_pace_and_agreement_are_on_record(runs):
@@ -547,15 +547,19 @@ def test_p28_one_seed_makes_the_same_bytes_twice_and_with_workers(tmp_path, data
         for name, workers in (("once", 0), ("twice", 0), ("with workers", 2)):
             settings = {"num_workers": workers, "num_validation": 1, "val_interval": 1, "kept_epochs": [1]}
             trained(data, tmp_path / name, **settings)
-            models = {path.name: path.read_bytes() for path in (tmp_path / name / "models").glob("*.pt")}
+            made = {path.name: path.read_bytes() for path in (tmp_path / name / "models").glob("*.pt")}
+            for last in ("last.pt", "last_1.pt"):
+                made[last] = torch.load(tmp_path / name / "models" / last, weights_only=True)
+                made[last].pop("tensorboard")  # the sizes of event files, which have names of their own
             rows = [{**row, "seconds": 0} for row in read_history(tmp_path / name / "eval" / "history.csv")]
-            files[name] = {**models, "history.csv": rows}
+            files[name] = {**made, "history.csv": rows}
     finally:
         torch.use_deterministic_algorithms(False)
-    assert set(files["once"]) == {"best.pt", "epoch_001.pt", "history.csv", "last.pt", "model.pt"}
+    once = files["once"]
+    assert set(once) == {"best.pt", "epoch_001.pt", "history.csv", "last.pt", "last_1.pt", "model.pt"}
     for name in ("twice", "with workers"):
-        assert [file for file in files["once"] if files[name][file] != files["once"][file]] == []
-    assert files["once"]["model.pt"] != files["once"]["epoch_001.pt"]  # so that something was learned
+        assert [file for file in once if not same(files[name][file], once[file])] == []
+    assert once["model.pt"] != once["epoch_001.pt"]  # so that something was learned
 
 
 def test_p28_the_overlay_of_the_guide_switches_deterministic_algorithms_on(tmp_path, data):
@@ -825,7 +829,7 @@ def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data)
     for name in ("last.pt", "model.pt", "best.pt"):
         whole, broken = (torch.load(tmp_path / run / "models" / name, weights_only=True) for run in ("whole", "broken"))
         differing = [key for key in whole.keys() | broken.keys() if not same(whole.get(key), broken.get(key))]
-        assert differing == [], name
+        assert set(differing) <= {"tensorboard"}, name  # the sizes of event files, which have names of their own
     whole, broken = (read_history(tmp_path / run / "eval" / "history.csv") for run in ("whole", "broken"))
     assert [{**row, "seconds": 0} for row in broken] == [{**row, "seconds": 0} for row in whole]
 

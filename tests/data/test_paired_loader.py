@@ -134,7 +134,8 @@ def test_batches_that_are_left_out_are_not_loaded():
             asked.append(item)
             return super().__getitem__(item)
 
-    batches = PairedLoader(Watched([{}], dataset(5).transform), labeled_batch_size=2, epoch_length=4)
+    volume = {"image": torch.zeros(1, 4, 4, 5), "label": torch.zeros(1, 4, 4, 5)}
+    batches = PairedLoader(Watched([volume], dict), labeled_batch_size=2, epoch_length=4)
     batches.start_at(3)
     assert len(list(batches)) == 1
     assert len(asked) == 2

@@ -210,12 +210,13 @@ def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs, number):
 
 @pytest.mark.parametrize(
     ("engine", "count", "saved"),
-    [("train#trainer", 1, 1), ("train#trainer", 6, 6), ("train#trainer", 8, 8),
+    [("train#trainer", 1, 2), ("train#trainer", 6, 7), ("train#trainer", 8, 8),
      ("validate#evaluator", 1, 4), ("validate#evaluator", 6, 12)],
     ids=["first iteration", "amid an epoch", "last iteration of an epoch", "in a validation",
          "in the last validation"],
 )  # fmt: skip
 def test_asked_to_end_it_loses_nothing(runs, engine, count, saved):
+    """The signal comes after the handlers of an iteration, so that the next one is done too."""
     output = runs.new()
     ended = runs.finish(output, resume=False, sigterm_at=[engine, count])
     assert ended.status == 128 + signal.SIGTERM, ended.log
@@ -238,6 +239,22 @@ def test_asked_again_and_again_it_arrives(runs):
         assert ended.status == 128 + signal.SIGTERM, ended.log
     assert ended.status == 0
     assert_as_uninterrupted(runs, output)
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
+def test_two_processes_of_which_one_is_asked_end_together_and_go_on_together(runs):
+    output = runs.folder / "two"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += ["-m", "tests.faults.two_to_end", str(runs.data), str(output)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [(output / f"statuses_{rank}.txt").read_text() for rank in (0, 1)] == ["[0, 143, 0]"] * 2
+    assert "the state after iteration 10, in epoch 1," in done.stderr
+    expected, found = states(output / "whole"), states(output / "parts")
+    assert [name for name in expected if not same(expected[name], found[name])] == []
+    assert rows(output / "parts") == rows(output / "whole")
+    assert curves(output / "parts") == curves(output / "whole")
 
 
 # As one types it

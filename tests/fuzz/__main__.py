@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import json
 import multiprocessing
 import os
 import random
@@ -19,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tests.fuzz.formats import FORMATS, FaultError
 
@@ -73,6 +76,7 @@ def work(pipe: Connection, name: str, seed: int, numbers: range, seconds: float)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    torch.set_num_threads(1)  # others were not forked
     warnings.simplefilter("ignore")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what readers say beside their errors
     end = time.monotonic() + seconds
@@ -104,7 +108,9 @@ def _go_on(name: str, seed: int, numbers: range, seconds: float, report: dict[st
     """Inputs up to the last one, or to one that ends the process, whose number is returned."""
     here, there = FORK.Pipe(duplex=False)
     worker = FORK.Process(target=work, args=(there, name, seed, numbers, seconds))
-    worker.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: none of those here is at work
+        worker.start()
     there.close()
     at = None
     with contextlib.suppress(EOFError):  # the process has ended
@@ -131,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--count", type=int, default=200, help="inputs of each format")
     parser.add_argument("--seconds", type=float, default=1e9, help="at most, for each format")
+    parser.add_argument("--json", type=Path, help="a file for the report")
     parser.add_argument("--keep", type=Path, help="a new folder for the one input `--first`, to look at")
     args = parser.parse_args(arguments)
     names = args.formats or list(FORMATS)
@@ -141,6 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*outcome(names[0], args.seed, args.first, args.keep))
         return 0
     report = run(names, seed=args.seed, first=args.first, count=args.count, seconds=args.seconds)
+    if args.json:
+        args.json.write_text(json.dumps(report))
     for name, its in report.items():
         faults = its["fault"]
         print(f"{name:9} {its['read']:6} read {its['refused']:6} refused {len(faults):6} faults {its['seconds']:7} s")

@@ -203,13 +203,13 @@ def test_the_model_file_is_the_predictor_alone(tmp_path):
 # Asked to end
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=lambda steps: f"{steps} batches in a step")
-def uninterrupted(request, tmp_path_factory) -> tuple[Run, Path, dict[str, int]]:
-    folder, settings = tmp_path_factory.mktemp("whole"), {"accumulation_steps": request.param}
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> tuple[Run, Path]:
+    folder = tmp_path_factory.mktemp("whole")
     torch.manual_seed(0)
-    run = Run(folder, **settings)
+    run = Run(folder)
     run.trainer.run()
-    return run, folder, settings
+    return run, folder
 
 
 @pytest.mark.parametrize(
@@ -226,24 +226,30 @@ def uninterrupted(request, tmp_path_factory) -> tuple[Run, Path, dict[str, int]]
          "before an epoch is closed", "before the last epoch is closed"],
 )  # fmt: skip
 def test_a_run_that_is_asked_to_end_loses_nothing(tmp_path, uninterrupted, when, done):
-    whole, folder, settings = uninterrupted
-    done += done % settings["accumulation_steps"]  # gradients that wait for more are not saved
+    whole, folder = uninterrupted
     before = signal.getsignal(signal.SIGTERM)
     torch.manual_seed(0)
-    first = Run(tmp_path, sigterm_at=when, **settings)
+    first = Run(tmp_path, sigterm_at=when)
     with pytest.raises(Terminated, match=f"ended by SIGTERM: the state after iteration {done}, in epoch") as ended:
         first.trainer.run()
     assert ended.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before
     assert torch.load(tmp_path / "last.pt", weights_only=True)["run"]["iteration"] == done
     torch.manual_seed(99)
-    second = Run(tmp_path, resume=True, **settings)
+    second = Run(tmp_path, resume=True)
     second.trainer.run()
     assert second.log == whole.log[done:]
     for name in ("last.pt", "model.pt"):
         assert_same(*(torch.load(path / name, weights_only=True) for path in (folder, tmp_path)))
     expected, got = ([{**row, "seconds": 0} for row in read_history(p / "history.csv")] for p in (folder, tmp_path))
     assert got == expected
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")  # torch's, of the learning rate that goes on between the steps
+def test_gradients_that_wait_for_those_of_the_next_batch_are_not_lost(tmp_path):
+    run = Run(tmp_path, sigterm_at=Events.ITERATION_COMPLETED(once=3), accumulation_steps=2)
+    with pytest.raises(Terminated, match="the state after iteration 4"):
+        run.trainer.run()
 
 
 def test_a_run_that_is_asked_when_all_is_done_just_ends(tmp_path):
@@ -498,7 +504,7 @@ def test_wherever_the_saving_breaks_off_a_whole_checkpoint_is_there(tmp_path, mo
     """Each call that changes the folder is the last one, in turn."""
     if not links:
         monkeypatch.setattr(os, "link", refuse)
-    for step in range(12):
+    for step in range(20):
         folder = tmp_path / str(step)
         plain_run(folder, one_weight(), max_epochs=3, resume=False, num_checkpoints=keep)
         left = [step]
@@ -527,10 +533,10 @@ def test_wherever_the_saving_breaks_off_a_whole_checkpoint_is_there(tmp_path, mo
         assert weights_in(folder) == {"model.pt": 10.0}
         assert list(epochs_in(folder).values())[:2] == [5, 4]
         assert list(folder.glob(".*")) == []
-    assert 4 < step < 11 or not links
+    assert 8 < step < 19
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"], ids=repr)
+@pytest.mark.parametrize("number", [0, -1, 1.5], ids=repr)
 def test_a_number_of_checkpoints_that_cannot_be_is_refused(tmp_path, number):
     with pytest.raises(ValueError, match="`num_checkpoints` must be a whole number of at least 1, got"):
         SaveCheckpoints(tmp_path, one_weight(), {}, num_checkpoints=number)

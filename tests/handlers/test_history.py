@@ -114,6 +114,38 @@ class Run:
         self.trainer.run([0, 0], max_epochs=4)
 
 
+def test_an_epoch_in_two_parts_has_the_row_of_a_whole_one(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("monai_spct.handlers.history.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    outputs = [{"loss": torch.tensor(loss), "pace": pace} for loss, pace in ((1.0, 0.5), (2.0, 0.5), (6.0, 3.5))]
+    path = tmp_path / "history.csv"
+
+    def trainer(state, epoch: int, batches) -> Engine:
+        def update(engine, n):  # noqa: ARG001
+            clock.now += 2
+            return outputs[n]
+
+        result, history = Engine(update), SaveHistory(path)
+        history.attach(result)
+        if state is not None:
+            history.load_state_dict(state)
+        result.state.max_epochs, result.state.epoch_length = 4, 3
+        result.state.epoch, result.state.iteration = epoch - 1, 3 * epoch - len(batches)
+        result.history = history
+        return result
+
+    first = trainer(None, 4, range(3))
+    first.add_event_handler(Events.ITERATION_COMPLETED(once=11), lambda: states.append(first.history.state_dict()))
+    states: list = []
+    first.run(range(3))
+    whole = read_history(path)
+    assert whole == [{"epoch": 4, "seconds": 2, "loss": 3, "pace": 1.5}]
+    clock.now += 1000  # until it goes on
+    trainer(states[0], 4, [2]).run([2])
+    assert read_history(path) == whole
+    assert first.history.state_dict() == {"processes": [{"sums": {}, "counts": {}, "seconds": 0.0}]}
+
+
 @pytest.mark.parametrize(
     ("crash", "rows"),
     [(Events.ITERATION_COMPLETED(once=5), 2), (Events.EPOCH_COMPLETED(once=3), 3)],
@@ -137,6 +169,28 @@ def test_a_run_that_goes_on_without_its_history_begins_one(tmp_path):
     (tmp_path / "history.csv").unlink()
     Run(tmp_path, resume=True)()
     assert [row["epoch"] for row in read_history(tmp_path / "history.csv")] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "of another kind\n1\n",
+        "epoch,seconds,loss\n1.0,0.5\n",
+        "epoch,seconds,loss\n1.0,0.5,much\n",
+        "epoch\n\n",
+        "\0",
+    ],
+    ids=["empty", "foreign", "a line that is cut", "no number", "an empty line", "zeros"],
+)
+def test_a_run_does_not_go_on_with_something_else_in_the_place_of_its_history(tmp_path, text):
+    with pytest.raises(KeyError):
+        Run(tmp_path, crash=Events.ITERATION_COMPLETED(once=5))()
+    (tmp_path / "history.csv").write_text(text)
+    run = Run(tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"history\.csv is no history of a training, or is damaged \(.*\): remove it"):
+        run()
+    assert run.trainer.state.iteration == 4  # at once, and not at the end of an epoch
 
 
 def test_a_fresh_run_begins_a_history_whatever_was_in_its_place(tmp_path):

@@ -86,6 +86,17 @@ def test_every_parameter_learns(spatial_dims):
         assert parameter.grad.abs().sum() > 0, name
 
 
+def test_p22_a_verdict_is_a_logit_on_either_side_of_what_a_probability_can_be():
+    network = with_opinions(num_layers=1)
+    verdicts = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            list(network.parameters())[-2].mul_(100 * sign)  # of the last layer
+        verdicts += network(*images_and_probs(4, 16, 16)).tolist()
+    assert min(verdicts) < -1
+    assert max(verdicts) > 2
+
+
 def test_image_and_probabilities_both_have_a_say():
     network = with_opinions(num_layers=1)
     image, probs = images_and_probs(2, 16, 16)

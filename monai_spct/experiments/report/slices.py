@@ -15,11 +15,11 @@ from monai.transforms import ResampleToMatch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from monai_spct.bundles import did_you_mean
 from monai_spct.experiments.cell import CELL, read_json
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.results import FinishedCell
 from monai_spct.metrics.volume import case_name
+from monai_spct.spelling import did_you_mean
 
 __all__ = ["PredictedSlice", "predicted_slices"]
 

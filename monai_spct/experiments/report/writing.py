@@ -13,7 +13,6 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from tqdm import tqdm
 
-from monai_spct.bundles import did_you_mean
 from monai_spct.experiments.lines import SEED
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.report.drawing import draw
@@ -23,6 +22,7 @@ from monai_spct.experiments.report.tables import tabulate
 from monai_spct.experiments.results import FinishedCell, PlannedStudy, finished_cells, planned_studies
 from monai_spct.experiments.study import Study, Table
 from monai_spct.files import replacing
+from monai_spct.spelling import did_you_mean
 
 __all__ = ["write_report"]
 

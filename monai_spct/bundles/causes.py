@@ -1,0 +1,67 @@
+"""What went wrong, behind the errors that MONAI wraps around it."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+__all__ = ["cause_of", "in_words", "put_the_cause_last"]
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The first error behind one that MONAI's parser or transforms did not raise themselves.
+
+    Args:
+        error: what was caught.
+
+    Example:
+        >>> from monai_spct.bundles import cause_of
+        >>> cause_of(ValueError("`alpha` must be positive, got -1."))
+        ValueError('`alpha` must be positive, got -1.')
+    """
+    while error.__cause__ is not None and _raised_by_monai(error):
+        error = error.__cause__
+    return error
+
+
+def in_words(error: BaseException) -> str:
+    """What an error that MONAI may have wrapped says.
+
+    Args:
+        error: what was caught.
+
+    Example:
+        >>> from monai_spct.bundles import in_words
+        >>> in_words(KeyError("split"))
+        "KeyError: 'split'"
+    """
+    cause = cause_of(error)
+    # of a KeyError, the message alone is a name without a sentence
+    return str(cause) if isinstance(cause, OSError | ValueError) else f"{type(cause).__name__}: {cause}"
+
+
+def put_the_cause_last() -> None:
+    """Let an error that ends this process close with what went wrong.
+
+    MONAI's parser and transforms wrap each error in others that name the component, so that the last line of a long
+    traceback, the one that people read, says nothing of what is wrong. What follows the traceback then is the first
+    error that MONAI did not raise itself.
+
+    Example:
+        >>> from monai_spct.bundles import put_the_cause_last
+        >>> put_the_cause_last()
+    """
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        sys.__excepthook__(kind, error, traceback)
+        if cause_of(error) is not error:
+            sys.stderr.write(f"\nWhat went wrong: {in_words(error)}\n")
+
+    sys.excepthook = hook
+
+
+def _raised_by_monai(error: BaseException) -> bool:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and str(frame.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "monai"

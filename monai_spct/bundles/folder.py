@@ -1,0 +1,86 @@
+"""Where the bundles that come with the package are, and copies of them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from monai_spct.command_line import config_files
+
+__all__ = ["bundle_root", "bundles_folder", "copy"]
+
+
+def bundles_folder() -> Path:
+    """The folder of the bundles: beside the package in a checkout, inside it when installed from a wheel.
+
+    Example:
+        >>> from monai_spct.bundles import bundles_folder
+        >>> (bundles_folder() / "acdc" / "configs" / "train.json").is_file()
+        True
+    """
+    package = Path(__file__).resolve().parents[1]
+    installed, checkout = package / "_bundles", package.parent / "bundles"
+    return installed if installed.is_dir() else checkout
+
+
+def copy(name: str, target: str | Path) -> str:
+    """Copy a bundle to a place of one's own, where its configs may be changed and its results go.
+
+    The overlays for methods and networks come along, in ``methods`` and ``networks`` beside the copy's configs folder.
+
+    Args:
+        name: of the bundle, for example ``acdc``.
+        target: a folder that does not exist yet.
+
+    Returns:
+        A line that says what to run next.
+
+    Raises:
+        ValueError: when there is no bundle of this name.
+        FileExistsError: when ``target`` exists.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_spct.bundles import copy
+        >>> print(copy("acdc", tempfile.mkdtemp() + "/mine"))  # doctest: +ELLIPSIS
+        python -m monai.bundle run training --config_file .../mine/configs/train.json --dataset_dir ...
+    """
+    source, target = bundles_folder() / name, Path(target)
+    if not (source / "configs").is_dir():
+        names = sorted(path.parent.name for path in bundles_folder().glob("*/configs"))
+        raise ValueError(f"`name` must be one of {names}, got {name!r}.")
+    shutil.copytree(source, target, ignore=_written_by_runs)
+    for overlays in ("methods", "networks"):
+        shutil.copytree(bundles_folder() / overlays, target / overlays)
+    return f"python -m monai.bundle run training --config_file {target / 'configs' / 'train.json'} --dataset_dir ..."
+
+
+def _written_by_runs(folder: str, names: list[str]) -> set[str]:
+    if Path(folder).name == "models":
+        return set(names) - {"README.md"}
+    patterns = ("cache", "eval", "phantom", "predictions", "mlruns", "mlruns.db*", "config_*.json", "__pycache__")
+    return shutil.ignore_patterns(*patterns)(folder, names)
+
+
+def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
+    """The folder of the bundle that a config belongs to, from whatever directory it is run.
+
+    Args:
+        name: of the bundle.
+        argv: the command line; this process's by default.
+
+    Returns:
+        The folder above the ``configs`` folder of the first ``--config_file`` of the command line; without one, the
+        bundle in the working directory if it is one, else the bundle that came with the package.
+
+    Example:
+        >>> from monai_spct.bundles import bundle_root
+        >>> bundle_root("acdc", ["--config_file", "['/data/mine/configs/train.json','/data/mine/configs/small.json']"])
+        '/data/mine'
+    """
+    for path in config_files(sys.argv if argv is None else argv):
+        if path.parent.name == "configs":
+            return str(path.parent.parent)
+    return "." if Path("configs/metadata.json").is_file() else str(bundles_folder() / name)

@@ -1,0 +1,27 @@
+"""The nearest right name for a wrong one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean"]
+
+
+def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str:
+    """A sentence with the nearest of the right names, after a blank; nothing where none is near.
+
+    Args:
+        name: the wrong one.
+        names: the right ones.
+        prefix: what stands before a name where it is shown, and does not make two names alike.
+
+    Example:
+        >>> from monai_spct.spelling import did_you_mean
+        >>> did_you_mean("max_epoch", ["epoch_length", "max_epochs"])
+        ' Did you mean `max_epochs`?'
+        >>> did_you_mean("xyzzy", ["max_epochs"])
+        ''
+    """
+    near = difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=0.5)
+    return f" Did you mean `{prefix}{near[0]}`?" if near else ""
