@@ -1,6 +1,7 @@
 """A file is the old one or the whole new one, whatever happens while it is written; a checkpoint comes back whole."""
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -62,9 +63,16 @@ def test_an_error_leaves_the_old_file_and_nothing_else(path, error):
     assert names(path.parent) == ["note.txt"]
 
 
+def test_an_error_of_another_file_keeps_its_name(path):
+    with pytest.raises(FileNotFoundError, match=r"'nowhere'$"), replacing(path):
+        Path("nowhere").read_bytes()
+    with pytest.raises(ValueError, match=r"^no number$"), replacing(path):
+        raise ValueError("no number")
+
+
 def test_what_cannot_be_replaced_stays_and_nothing_else(tmp_path):
     (tmp_path / "note.txt" / "inside").mkdir(parents=True)
-    with pytest.raises(OSError, match=r"note\.txt"), replacing(tmp_path / "note.txt") as file:
+    with pytest.raises(OSError, match=r"^[^>]*/note\.txt'$"), replacing(tmp_path / "note.txt") as file:
         file.write(b"new")
     assert names(tmp_path) == ["note.txt"]
     assert names(tmp_path / "note.txt") == ["inside"]
@@ -76,7 +84,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(path, size):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))  # writing stops there, as on a full disk
     try:
-        with pytest.raises(OSError), replacing(path) as file:  # noqa: PT011 - the system's words
+        with pytest.raises(OSError, match=f"'{re.escape(str(path))}'$"), replacing(path) as file:
             file.write(bytes(size))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -115,6 +115,36 @@ def test_teachers_keep_their_last_good_weights():
     assert all(value.isfinite().all() for value in teachers.state_dict().values())
 
 
+class Cliff(torch.autograd.Function):
+    """One, with a gradient that is infinite."""
+
+    @staticmethod
+    def forward(_, value):
+        return torch.ones_like(value)
+
+    @staticmethod
+    def backward(_, gradient):
+        return gradient * math.inf
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_weights_of_a_gradient_that_is_not_finite_are_not_saved(tmp_path, batches):
+    """Whether another loss tells of them or the epoch is over."""
+
+    def loss(logits, label):  # noqa: ARG001
+        last = trainer.state.iteration == 2 * batches - max(batches - 2, 0)
+        return Cliff.apply(logits).mean() if last else logits.square().mean()
+
+    students, trainer = students_and_trainer([batch() for _ in range(batches)], loss=loss)
+    SaveCheckpoints(tmp_path, students, {"network": students}).attach(trainer)
+    message = "the weights are not finite any more in epoch 2, .*: 4 of 4 tensors, the first one networks.0.weight. "
+    with pytest.raises(FloatingPointError, match=message if batches == 1 else "the loss is not finite in epoch 2"):
+        trainer.run()
+    last = torch.load(tmp_path / "last.pt", weights_only=True)
+    assert last["run"]["epoch"] == 1
+    assert all(value.isfinite().all() for value in last["network"].values())
+
+
 def test_any_trainer_of_monai_will_do():
     network = nn.Linear(2, 2)
     before = state_of(network)
