@@ -8,7 +8,7 @@ __all__ = ["acdc_cases"]
 # also keeps out `._patient001_frame01.nii.gz` (resource forks) and `patient001_4d.nii.gz` (the whole cine)
 _FRAME = re.compile(r"(?P<patient>patient\d+)_frame(?P<frame>\d+)(?P<truth>_gt)?\.nii(\.gz)?")
 _PATIENT = re.compile(r"patient\d+")
-_PHASE = re.compile(r"^\s*(?P<phase>ED|ES)\s*:\s*(?P<frame>\d{1,9})\s*$", re.MULTILINE)
+_PHASE = re.compile(r"^[ \t]*(?P<phase>ED|ES)[ \t]*:[ \t]*(?P<frame>[0-9]{1,9})[ \t]*\r?$", re.MULTILINE)
 
 
 def acdc_cases(folder: str | Path) -> list[dict[str, str]]:

@@ -15,7 +15,6 @@ import torch
 from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
 
-from monai_spct.checkpoint_files import newest_checkpoint
 from monai_spct.experiments.planning import Job, Phase, changes
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import word_of
