@@ -60,7 +60,7 @@ def family(pid: int) -> list[int]:
 
 
 def books(pid: int) -> dict[str, float]:
-    """MB, open handles, threads and seconds of computing of a process. ``pss`` shares what is shared among those that share it."""
+    """MB, handles, threads and seconds of computing of a process; ``pss`` counts shared memory by the share of each."""
     folder = Path("/proc") / str(pid)
     memory = {
         line.split()[0].rstrip(":"): int(line.split()[1]) * 1024 / 1e6
