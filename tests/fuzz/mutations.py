@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from copy import deepcopy
 from typing import Any
 
 BYTES = (0x00, 0x01, 0x20, 0x0A, 0x2E, 0x2F, 0x7F, 0x80, 0xFF)
@@ -107,7 +108,7 @@ def damage_json(rng: random.Random, content: Any) -> bytes:
         holder, key = rng.choice(places)
         match rng.randrange(6):
             case 0 | 1:
-                holder[key] = rng.choice(VALUES)
+                holder[key] = deepcopy(rng.choice(VALUES))  # which later changes leave as they are
             case 2:
                 del holder[key]
             case 3:
@@ -116,10 +117,10 @@ def damage_json(rng: random.Random, content: Any) -> bytes:
                 holder[key] = {"image": holder[key]}
             case 5 if isinstance(holder, dict):
                 holder[rng.choice(("", "label", "image", "Image", "case", "patient", "training", "test", "x"))] = (
-                    holder[key]
+                    deepcopy(holder[key])
                 )
             case _:
-                holder.append(holder[key])
+                holder.append(deepcopy(holder[key]))
     text = json.dumps(content, indent=rng.choice((None, 1)))
     match rng.randrange(8):
         case 0:
