@@ -95,6 +95,7 @@ def states(output: Path) -> dict[str, Any]:
         if path.stem in ("last", "best", "model", "epoch_002"):
             found[path.name] = torch.load(path, weights_only=True)
     found["last.pt"].pop("tensorboard")  # lengths of files, of which a run that goes on has more
+    found["last.pt"]["run"].pop("settings")  # of a command line, which one run alone has
     return found
 
 
