@@ -48,7 +48,7 @@ def with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict
 
 
 def without_places(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the keys of :data:`PLACES`, and without ``dataset_dir`` where that is a folder.
+    """A config without the keys of ``PLACES``, and without ``dataset_dir`` where that is a folder.
 
     Data may lie elsewhere tomorrow. A component in the place of a folder makes the data, and stays.
 

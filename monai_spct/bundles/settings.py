@@ -24,7 +24,7 @@ def settings_of_run(split: Split | None = None, argv: Sequence[str] | None = Non
         argv: the command line; this process's by default.
 
     Returns:
-        The keys of its config files and options, but for :data:`~monai_spct.settings.PLACES`, and ``cases`` with the
+        The keys of its config files and options, but for ``monai_spct.settings.PLACES``, and ``cases`` with the
         list that each one is on. Nothing without ``--config_file``.
 
     Example:
