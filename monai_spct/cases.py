@@ -46,7 +46,10 @@ def case_names(files: Sequence[str | os.PathLike[str]], root: str | os.PathLike[
         return names
     # cases in folders of their own
     shared = os.path.commonpath([Path(file).parent for file in files]) if root is None else root
-    return [Path(file).relative_to(shared).with_name(name).as_posix() for file, name in zip(files, names, strict=True)]
+    # of which `pathlib` would say that //a.nii does not lie in /
+    return [
+        Path(os.path.relpath(file, shared)).with_name(name).as_posix() for file, name in zip(files, names, strict=True)
+    ]
 
 
 def given_names(batch: object, count: int) -> list[str | None]:

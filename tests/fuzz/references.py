@@ -84,7 +84,7 @@ def metaimage_voxels(path: Path) -> np.ndarray[Any, Any] | Refused:
         order = ">" if fields.get("BinaryDataByteOrderMSB", "False").lower() == "true" else "<"
         dtype = np.dtype(order + METAIMAGE_TYPES[fields["ElementType"]])
         name = fields["ElementDataFile"]
-        data = content[end:] if name == "LOCAL" else (path.parent / name).read_bytes()
+        data = content[end:] if name.upper() == "LOCAL" else (path.parent / name).read_bytes()
         if fields.get("CompressedData", "False").lower() == "true":
             data = zlib.decompress(data[: int(fields.get("CompressedDataSize", len(data)))])
         else:
