@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -47,17 +47,21 @@ def with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict
     return result
 
 
-def without_places(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the keys of ``PLACES``, and without ``dataset_dir`` where that is a folder.
+def without_places(content: Mapping[str, Any], places: Collection[str] = PLACES) -> dict[str, Any]:
+    """A config without some keys, and without ``dataset_dir`` where that is a folder.
 
     Data may lie elsewhere tomorrow. A component in the place of a folder makes the data, and stays.
+
+    Args:
+        content: of the config.
+        places: the keys.
 
     Example:
         >>> from monai_spct.settings import without_places
         >>> without_places({"seed": 0, "device": "cpu", "dataset_dir": "/data/ACDC"})
         {'seed': 0}
     """
-    kept = {key: value for key, value in content.items() if key not in PLACES}
+    kept = {key: value for key, value in content.items() if key not in places}
     if isinstance(kept.get("dataset_dir"), str):
         del kept["dataset_dir"]
     return kept

@@ -31,6 +31,9 @@ _RESERVED = {
     "accept_changes": "a cell goes on with the settings that it began with",
     "dataset_dir": "give it as `--data`",
 }
+# where and on what a cell runs: another value does not make it another experiment. A report makes data and networks
+# from all the others
+_PLACES = ("output_dir", "ckpt_path", "resume", "accept_changes", "device", "num_workers")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Job:
     @property
     def configuration(self) -> dict[str, Any]:
         """Both merged configs, without places and devices. They make the cell this experiment and no other."""
-        return {phase.verb: without_places(phase.content) for phase in (self.training, self.evaluating)}
+        return {phase.verb: without_places(phase.content, _PLACES) for phase in (self.training, self.evaluating)}
 
     @property
     def digest(self) -> str:
@@ -178,7 +181,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """
     lines: dict[str, None] = {}
     for verb in ("training", "evaluating"):
-        before, after = (without_places(side.get(verb, {})) for side in (then, now))
+        before, after = (side.get(verb, {}) for side in (then, now))
         if not ("dataset_dir" in before and "dataset_dir" in after):  # one of them was told a folder
             before, after = ({key: side[key] for key in side if key != "dataset_dir"} for side in (before, after))
         lines.update(dict.fromkeys(differences(before, after)))
