@@ -138,6 +138,7 @@ def kill_a_worker(run: ConfigWorkflow, number: int) -> None:
 
 def interrupt_twice() -> None:
     """As somebody does who presses Ctrl-C and does not wait."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which commands in the background ignore
 
     def press() -> None:
         for _ in range(2):
