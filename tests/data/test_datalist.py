@@ -1,11 +1,17 @@
 """A datalist is read as it is meant, and whatever is wrong with it is said at once."""
 
 import json
+import tempfile
+import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from monai_spct.data import read_datalist, read_or_split, split_cases, write_datalist
+from monai_spct.data import Split, read_datalist, read_or_split, split_cases, write_datalist
+
+SIDES = ("labeled", "unlabeled", "validation", "test")
 
 
 def a(image, label=None, **more):
@@ -276,3 +282,42 @@ def test_without_a_datalist_cases_are_split():
 def test_cases_and_a_datalist_exclude_each_other(given, got):
     with pytest.raises(ValueError, match=f"either `cases` or `datalist`, got {got}"):
         read_or_split(**given)
+
+
+# Any lists
+
+
+NAMES = st.text(st.characters(categories=["L", "N"], include_characters=" -_."), min_size=1, max_size=12).filter(
+    lambda name: name.strip(". ") == name
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    patients=st.dictionaries(NAMES, st.sampled_from(SIDES), max_size=8),
+    scans=st.integers(1, 3),
+    random=st.randoms(use_true_random=False),
+)
+def test_any_lists_are_read_as_they_were_written_whatever_their_order(patients, scans, random):
+    # two names that differ in their case alone, or by how an accent is written, may be one file
+    patients = {unicodedata.normalize("NFKC", name).casefold(): side for name, side in patients.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        lists: dict[str, list[dict[str, str]]] = {}
+        for number, (patient, side) in enumerate(patients.items()):
+            for scan in range(scans):
+                image = root / "images" / f"p{number}" / f"{patient} {scan}.nii"
+                case = {"patient": patient, "case": f"{number} {scan}", "image": str(image)}
+                if side != "unlabeled":
+                    case["label"] = str(image.with_name(f"{patient} {scan} gt.nii"))
+                for file in (case["image"], case.get("label", case["image"])):
+                    Path(file).parent.mkdir(parents=True, exist_ok=True)
+                    Path(file).touch()
+                lists.setdefault(side, []).append(case)
+        for cases in lists.values():
+            random.shuffle(cases)
+        write_datalist(Split(*(lists.get(side, []) for side in SIDES)), root / "my.json")
+        read = read_datalist(root / "my.json")
+        for side in SIDES:
+            wanted = sorted(lists.get(side, []), key=lambda case: (case["patient"], case["case"]))
+            assert getattr(read, side) == wanted
