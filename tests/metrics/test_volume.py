@@ -398,7 +398,8 @@ def test_p29_every_case_counts_once_over_two_processes(tmp_path):
         )
         for rank in (0, 1)
     ]
-    outputs = [process.communicate(timeout=120)[0].strip() for process in processes]
+    # before which Gloo tells of its connections, in torch 2.8
+    outputs = [process.communicate(timeout=300)[0].splitlines()[-1] for process in processes]
     assert outputs == [f"{2 / 3} ['a', 'b', 'c']"] * 2
 
 
