@@ -13,7 +13,7 @@ import torch
 
 from monai_spct.files import read_checkpoint, replacing
 
-__all__ = ["newest_checkpoint", "save_checkpoint"]
+__all__ = ["checkpoint_paths", "newest_checkpoint", "save_checkpoint"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +75,7 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         ValueError: no checkpoint is whole: .../last.pt is not a checkpoint, or is damaged: File is not a zip file. ...
     """
     damaged = []
-    for path in [folder / LAST, *_older(folder)]:
-        if not path.exists():
-            continue
+    for path in checkpoint_paths(folder):
         try:
             state = read_checkpoint(path)
         except ValueError as error:
@@ -89,6 +87,22 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     if damaged:
         raise ValueError(f"no checkpoint is whole: {'; '.join(damaged)}. Bring one back, or remove them to start anew.")
     return None
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """The checkpoints that are there, whole or not, from the newest to the oldest.
+
+    Args:
+        folder: with ``last.pt``, ``last_1.pt``, ...
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from monai_spct.checkpoint_files import checkpoint_paths
+        >>> checkpoint_paths(Path(tempfile.mkdtemp()))
+        []
+    """
+    return [path for path in (folder / LAST, *_older(folder)) if path.exists()]
 
 
 def _older(folder: Path) -> list[Path]:

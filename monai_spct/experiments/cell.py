@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
 
+from monai_spct.checkpoint_files import checkpoint_paths
 from monai_spct.experiments.planning import Job, Phase, changes
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import word_of
@@ -294,7 +295,7 @@ def _progress(folder: Path) -> dict[str, Any]:
 
 def _saved(folder: Path) -> dict[str, Any]:
     """How far the training of a cell is, by the newest checkpoint that can be read; nothing without one."""
-    checkpoints = sorted((folder / LAST).parent.glob("last*.pt"))  # and those before it, `last_1.pt`, ...
+    checkpoints = checkpoint_paths((folder / LAST).parent)
     for path in checkpoints:
         try:
             # mapped, not read: the optimizer and the networks are most of the file

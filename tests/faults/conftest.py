@@ -1,16 +1,17 @@
 """What all tests of faults share."""
 
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from monai.utils import set_determinism
 
 from monai_spct.data import write_acdc_phantom
 from monai_spct.networks import ENet, build_ensemble
+from tests.bundles.conftest import process_left_as_it_was
+
+__all__ = ["data", "own_data", "process_left_as_it_was", "weights"]  # fixtures
 
 
 @pytest.fixture(scope="package")
@@ -32,13 +33,3 @@ def weights(tmp_path_factory) -> Path:
 def own_data(data, tmp_path) -> Path:
     """A copy that a test may spoil."""
     return Path(shutil.copytree(data, tmp_path / "own data"))
-
-
-@pytest.fixture(autouse=True)
-def process_left_as_it_was(monkeypatch):
-    """A run changes the hook for errors, the search path and the random state of its process."""
-    monkeypatch.setattr(sys, "argv", ["pytest"])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    yield
-    set_determinism(None)

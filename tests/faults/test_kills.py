@@ -139,6 +139,13 @@ def test_the_uninterrupted_run_is_what_it_should_be(runs):
     assert_as_uninterrupted(runs, other)
 
 
+def assert_gone_on(runs: Runs, output: Path, ended: Ended) -> None:
+    if ended.status != 0:
+        ended = runs.finish(output)
+        assert ended.status == 0, ended.log
+    assert_as_uninterrupted(runs, output)
+
+
 # Killed
 
 
@@ -176,10 +183,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(runs, number):
             break
         assert ended.status == -signal.SIGKILL, ended.log
     print(f"killed after (seconds of work, status, iterations saved): {seen}")  # noqa: T201
-    if ended.status != 0:
-        ended = runs.finish(output)
-        assert ended.status == 0, ended.log
-    assert_as_uninterrupted(runs, output)
+    assert_gone_on(runs, output, ended)
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -198,10 +202,7 @@ def test_killed_while_it_writes_its_models_it_goes_on_to_the_same_end(runs, numb
         time.sleep(0.0002)
     ended = killed(process, runs, signal.SIGKILL)
     print(f"killed at part {len(parts)}, status {ended.status}, {iterations_saved(output)} iterations")  # noqa: T201
-    if ended.status != 0:
-        ended = runs.finish(output)
-        assert ended.status == 0, ended.log
-    assert_as_uninterrupted(runs, output)
+    assert_gone_on(runs, output, ended)
 
 
 # Asked to end
@@ -217,10 +218,7 @@ def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs, number):
     ended = killed(process, runs, signal.SIGTERM)
     print(f"asked after {delay:.2f} s, status {ended.status}, {iterations_saved(output)} iterations")  # noqa: T201
     assert ended.status in (0, 128 + signal.SIGTERM, -signal.SIGTERM), ended.log
-    if ended.status != 0:
-        ended = runs.finish(output)
-        assert ended.status == 0, ended.log
-    assert_as_uninterrupted(runs, output)
+    assert_gone_on(runs, output, ended)
 
 
 @pytest.mark.parametrize(
