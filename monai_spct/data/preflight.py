@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from monai_spct import rules
 from monai_spct.data import metaimage, nifti
+from monai_spct.data.copies import copies
 from monai_spct.data.splits import Case, Split
 from monai_spct.data.volume_reader import VolumeReader
 
@@ -125,7 +126,7 @@ def check_split(
         split: the lists of cases.
         num_classes: number of classes, background included; without it, values of labels must be whole numbers.
         in_channels: number of channels of an image; not looked at by default.
-        voxels: whether to read all voxels; otherwise headers alone, and files of equal size for their content.
+        voxels: whether to read all voxels; otherwise headers alone, and whether files are the same.
         progress: whether to show bars.
 
     Returns:
@@ -153,7 +154,7 @@ def check_split(
                 findings += _read_voxels(one, num_classes)
             findings += _never_seen(seen, num_classes)
         else:
-            _digest_files(seen, progress)
+            _compare_files(seen)
     findings += _duplicates(seen)
     levels = ("error", "warning", "note")
     return Preflight(sorted(findings, key=lambda finding: levels.index(finding.level)), _summary(seen, split.key))
@@ -360,20 +361,12 @@ def _digest(channel: NDArray[Any]) -> str:
     return hashlib.sha256(repr(values.shape).encode() + values.tobytes()).hexdigest()
 
 
-def _digest_files(seen: Sequence[_Seen], progress: bool) -> None:
-    """Digests of those files alone that have the size of another one."""
-    sizes: dict[int, list[tuple[_Seen, _Header, Path]]] = {}
-    for one in seen:
-        for header in one.image:
-            if header.data_file.is_file():
-                sizes.setdefault(header.data_file.stat().st_size, []).append((one, header, header.data_file))
-    alike = [item for items in sizes.values() if len(items) > 1 for item in items]
-    for one, header, path in _bar(alike, "files of equal size", progress and bool(alike)):
-        with path.open("rb") as file:
-            digest = hashlib.sha256()
-            while part := file.read(1 << 20):
-                digest.update(part)
-        one.contents[header.file] = digest.hexdigest()
+def _compare_files(seen: Sequence[_Seen]) -> None:
+    """Marks files of the same content without a look at their voxels."""
+    owners = {file: one for one in seen for file in one.image_files}
+    for group in copies(owners):
+        for file in group:
+            owners[file].contents[file] = group[0]
 
 
 # Words

@@ -8,6 +8,10 @@ from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
 
+from monai.utils import ensure_tuple
+
+from monai_spct.data.copies import copies
+
 __all__ = ["Split", "split_cases"]
 
 Case = dict[str, Any]
@@ -105,6 +109,9 @@ def split_cases(
     and the test patients depend neither on the labeled nor on the validation settings. Neither the order of ``cases``
     nor any global random state plays a part.
 
+    Patients who share an image, as ACDC's 074 and 076 do, are one patient under two names and stay on one side: they
+    stand where the shuffle puts the last of them, and whoever came before it takes the place that is left.
+
     Ratios are rounded down, as in the paper: 10 % of ACDC's 75 training patients are 7, 5 % are 3.
 
     Args:
@@ -149,7 +156,9 @@ def split_cases(
             f"`num_test` (or `test_ratio`) and `num_validation` must leave a patient to train on, got {num_test} and "
             f"{num_validation} of {len(patients)} patients."
         )
-    training = patients[held_out:]
+    groups = _grouped(patients, ordered, key)
+    test, validation = _take(groups, num_test), _take(groups, num_validation)
+    training = [patient for group in groups for patient in group]
     if labeled_patients is None:
         labeled_patients = _share("labeled_ratio", labeled_ratio, len(training), least=1)
     _number("labeled_patients", labeled_patients, least=1)
@@ -167,8 +176,8 @@ def split_cases(
         unlabeled=[
             {name: value for name, value in case.items() if name != "label"} for case in of(training[labeled_patients:])
         ],
-        validation=of(patients[num_test:held_out]),
-        test=of(patients[:num_test]),
+        validation=of(validation),
+        test=of(test),
         key=key,
     )
     unnamed = [
@@ -206,6 +215,31 @@ def _shuffled(patients: list[Any], seed: int) -> list[Any]:
     generator = random.Random(seed)
     drawn = {patient: generator.random() for patient in patients}
     return sorted(patients, key=drawn.__getitem__)
+
+
+def _grouped(patients: Sequence[Any], cases: Sequence[Mapping[str, Any]], key: str) -> list[list[Any]]:
+    """The patients in their order, those who share an image in one group."""
+    groups = [[patient] for patient in patients]
+    owners = {str(file): case[key] for case in cases for file in ensure_tuple(case["image"])}
+    for files in copies(owners):
+        same = {owners[file] for file in files}
+        while len(places := [place for place, group in enumerate(groups) if not same.isdisjoint(group)]) > 1:
+            first, second, *_ = places
+            groups[second] = groups[first] + groups[second]
+            neighbor = groups.pop(second - 1)
+            if second - 1 > first:
+                groups[first] = neighbor
+    return groups
+
+
+def _take(groups: list[list[Any]], number: int) -> list[Any]:
+    """The first patients, taken out of their groups; a group that does not fit in whole is passed over."""
+    taken: list[Any] = []
+    for group in list(groups):
+        if len(taken) + len(group) <= number:
+            taken += group
+            groups.remove(group)
+    return taken
 
 
 def _share(name: str, ratio: float, total: int, *, least: int) -> int:

@@ -1,3 +1,4 @@
+import gzip
 import itertools
 import math
 import os
@@ -371,3 +372,33 @@ def test_p07_a_missing_label_is_no_matter_where_none_is_needed():
 def test_the_labeled_share_counts_patients(labeled, unlabeled, share):
     lists = [[{"patient": name} for name in names] for names in (labeled, unlabeled)]
     assert Split(*lists, [], [{"patient": "z"}]).labeled_share == share
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("copied", [(2, 9), (0, 1), (3, 5, 11)], ids=str)
+def test_patients_with_the_same_images_are_on_one_side(tmp_path, seed, copied):
+    cases = []
+    for number in range(12):
+        image = tmp_path / f"p{number}.nii.gz"
+        with gzip.open(image, "wb", compresslevel=1 + number % 9) as file:
+            file.write(b"the same" if number in copied else b"image %02d" % number)
+        cases.append({"patient": f"p{number:02}", "image": str(image), "label": str(image) + "_gt"})
+
+    split = split_cases(cases, seed=seed, num_test=4, num_validation=3, labeled_patients=2)
+
+    assert [len({case["patient"] for case in cases}) for cases in (split.test, split.validation)] == [4, 3]
+    training = split.labeled + split.unlabeled
+    sides = [{case["patient"] for case in cases} for cases in (training, split.validation, split.test)]
+    assert sum(not side.isdisjoint(f"p{number:02}" for number in copied) for side in sides) == 1
+    unlike = [{**case, "image": f"{case['image']}.gone"} for case in cases]
+    elsewhere = split_cases(unlike, seed=seed, num_test=4, num_validation=3, labeled_patients=2)
+    moved = {case["patient"] for case in split.test} ^ {case["patient"] for case in elsewhere.test}
+    assert len(moved) <= 2 * (len(copied) - 1)  # whoever is no copy stays, but for those who change places with one
+
+
+@pytest.mark.skipif("SPCT_DATA_DIR" not in os.environ, reason="SPCT_DATA_DIR does not name the data")
+def test_acdc_074_and_076_are_on_one_side():
+    split = split_cases(acdc_cases(Path(os.environ["SPCT_DATA_DIR"], "acdc")))
+    twins = {"patient074", "patient076"}
+    assert twins <= {case["patient"] for case in split.unlabeled}
+    assert len({case["patient"] for case in split.test}) == 25
