@@ -12,15 +12,16 @@ import pytest
 from ignite.engine import Engine
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
+from monai_spct.workflow import bundles_folder
 
 LAYERS = [
-    ["functional"],
-    ["networks", "losses", "transforms", "data", "metrics"],
+    ["functional", "files"],
+    ["data"],
+    ["networks", "losses", "transforms", "metrics"],
     ["objectives", "inferers"],
+    ["workflow"],
     ["handlers"],
     ["engines"],
-    ["bundles"],
     ["experiments"],
 ]
 ROOT = Path(monai_spct.__file__).parent
@@ -94,20 +95,8 @@ def test_imports_point_down(path):
         assert layer_of(theirs) < layer_of(mine), f"{mine} imports {name}"
 
 
-@each_source
-def test_nothing_but_experiments_and_the_check_imports_the_bundles(path):
-    if package_of(module_of(path)) not in ("bundles", "experiments") and module_of(path) != "monai_spct.check":
-        assert not [name for name in imports_of(path) if name.startswith("monai_spct.bundles")]
-
-
-@each_source
-def test_experiments_know_the_package_by_its_bundles_alone(path):
-    """But for the reports, which draw and test."""
-    if package_of(module_of(path)) == "experiments" and "report" not in path.parts:
-        own = {name for name in imports_of(path) if name.startswith("monai_spct.")}
-        modules = ("bundles", "checkpoint_files", "experiments", "files", "settings", "spelling")
-        known = tuple(f"monai_spct.{name}." for name in modules)
-        assert all(name.startswith(known) for name in own)
+def test_nothing_but_the_command_line_stands_beside_the_packages():
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py", "cli.py"}
 
 
 @each_source

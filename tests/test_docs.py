@@ -11,10 +11,10 @@ import pytest
 from monai.bundle import ConfigParser
 
 import monai_spct
-from monai_spct.bundles import refuse_unknown_overrides
 from monai_spct.experiments import Table, finished_cells, planned_studies
 from monai_spct.experiments.report import as_markdown, tabulate
 from monai_spct.experiments.report.scores import cell_scores
+from monai_spct.workflow import refuse_unknown_overrides
 
 TOOLS = "(?!run )"
 ROOT = Path(monai_spct.__file__).parent.parent

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_spct import rules
-from monai_spct.cases import case_names
+from monai_spct.data import rules
+from monai_spct.data.case_names import case_names
 from monai_spct.data.splits import Case, Split, split_cases
-from monai_spct.files import replacing
-from monai_spct.paths import can_be_called, is_there, leaves_folder
+from monai_spct.files.atomic import replacing
+from monai_spct.files.paths import can_be_called, is_there, leaves_folder
 
 __all__ = ["read_datalist", "read_or_split", "write_datalist"]
 

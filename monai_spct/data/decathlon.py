@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from monai_spct.paths import is_there, leaves_folder
+from monai_spct.files.paths import is_there, leaves_folder
 
 __all__ = ["decathlon_cases"]
 

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from monai_spct.cases import case_names
+from monai_spct.data.case_names import case_names
 from monai_spct.data.images import LABEL_ENDING, LABEL_FOLDERS, SUFFIXES, volume_files
 
 __all__ = ["folder_cases"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from monai_spct.cases import case_names
+from monai_spct.data.case_names import case_names
 
 __all__ = ["LABEL_ENDING", "LABEL_FOLDERS", "SUFFIXES", "image_cases", "volume_files"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from monai_spct.paths import is_there, leaves_folder
+from monai_spct.files.paths import is_there, leaves_folder
 
 __all__ = ["MetaImageHeader", "is_metaimage", "problem_of", "read_header"]
 

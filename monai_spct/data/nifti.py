@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from monai_spct.data.metaimage import is_metaimage
 from monai_spct.data.metaimage import read_header as read_metaimage_header
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
 
 __all__ = ["HeaderSpacingReader", "NiftiHeader", "read_header", "save_like", "true_affine"]
 

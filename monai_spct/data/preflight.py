@@ -14,8 +14,7 @@ from nibabel.imageglobals import LoggingOutputSuppressor
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from monai_spct import rules
-from monai_spct.data import metaimage, nifti
+from monai_spct.data import metaimage, nifti, rules
 from monai_spct.data.copies import copies
 from monai_spct.data.splits import Case, Split
 from monai_spct.data.volume_reader import VolumeReader

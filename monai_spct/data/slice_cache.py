@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from monai_spct.data.fingerprint import file_stamps, fingerprint
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
 
 __all__ = ["SliceCache", "StoredSlices"]
 

@@ -13,7 +13,7 @@ from monai.utils.misc import ensure_tuple
 from monai.utils.module import OptionalImportError
 from numpy.typing import NDArray
 
-from monai_spct import rules
+from monai_spct.data import rules
 from monai_spct.data.metaimage import is_metaimage, problem_of, read_header
 from monai_spct.data.nifti import HeaderSpacingReader
 

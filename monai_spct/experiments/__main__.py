@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from monai_spct.bundles import flag, refuse_processes_apart
 from monai_spct.experiments import cell as on_disk
 from monai_spct.experiments.cell import state_of
 from monai_spct.experiments.grid import shard
@@ -19,7 +18,8 @@ from monai_spct.experiments.results import finished_cells, record_study
 from monai_spct.experiments.runner import refuse_missing_data, refuse_other_configurations, run_jobs
 from monai_spct.experiments.study import Study, read_study
 from monai_spct.experiments.table import count_states, format_states
-from monai_spct.spelling import did_you_mean
+from monai_spct.workflow import flag, refuse_processes_apart
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["report", "run", "status"]
 

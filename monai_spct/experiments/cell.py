@@ -15,11 +15,11 @@ import torch
 from filelock import FileLock, Timeout
 from monai.bundle import ConfigParser
 
-from monai_spct.checkpoint_files import checkpoint_paths
 from monai_spct.experiments.planning import Job, Phase, changes
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import word_of
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
+from monai_spct.files.checkpoints import checkpoint_paths
 
 __all__ = [
     "State",

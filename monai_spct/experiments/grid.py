@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, check_value, name_of, same
-from monai_spct.spelling import did_you_mean
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["DEFAULT", "GRID_KEYS", "Cell", "Grid", "expand", "idle_rules", "matches", "parse_grid", "shard"]
 

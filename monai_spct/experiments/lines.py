@@ -9,7 +9,7 @@ from monai_spct.experiments.grid import Cell, matches
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.study import Figure, Study, Table
 from monai_spct.experiments.values import Value, same
-from monai_spct.spelling import did_you_mean
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["SEED", "Labels", "cell_lines", "default_rows", "refuse_tables"]
 

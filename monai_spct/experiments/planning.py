@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from monai.bundle import ConfigParser
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.experiments.grid import DEFAULT, Cell, Grid, expand, idle_rules
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, same
-from monai_spct.settings import differences, with_options, without_places
-from monai_spct.spelling import did_you_mean
+from monai_spct.workflow import bundles_folder
+from monai_spct.workflow.comparison import differences, with_options, without_places
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["Job", "Phase", "Plan", "changes", "plan"]
 

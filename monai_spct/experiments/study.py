@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import yaml
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.experiments.grid import GRID_KEYS, Grid, parse_grid
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.values import Value, check_value
-from monai_spct.spelling import did_you_mean
+from monai_spct.workflow import bundles_folder
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = [
     "FIGURES",

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from monai_spct.cases import case_name
-from monai_spct.paths import can_be_called
+from monai_spct.data.case_names import case_name
+from monai_spct.files.paths import can_be_called
 
 __all__ = ["CaseNames", "source_of"]
 

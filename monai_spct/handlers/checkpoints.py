@@ -15,12 +15,12 @@ import torch
 from ignite.engine import Engine, Events
 from torch import nn
 
-from monai_spct.checkpoint_files import newest_checkpoint, save_checkpoint
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
+from monai_spct.files.checkpoints import newest_checkpoint, save_checkpoint
 from monai_spct.functional.checks import at_least
 from monai_spct.handlers.random_state import random_state, set_random_state
 from monai_spct.handlers.termination import Sigterm, Terminated
-from monai_spct.settings import differences
+from monai_spct.workflow.comparison import differences
 
 __all__ = ["SaveBest", "SaveCheckpoints", "save_atomically"]
 
@@ -75,7 +75,7 @@ class SaveCheckpoints:
         kept_epochs: the epochs, counted from 1, whose weights are to stay.
         num_checkpoints: how many checkpoints there are to be, the newest one included.
         settings: what the run is made of, as JSON has it, for example
-            :func:`~monai_spct.bundles.settings_of_run`. A run that goes on must have those that it began with; empty
+            :func:`~monai_spct.workflow.settings_of_run`. A run that goes on must have those that it began with; empty
             ones are not compared.
         accept_changes: whether to go on with other settings all the same.
 

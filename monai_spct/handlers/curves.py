@@ -18,7 +18,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
 from monai_spct.functional.checks import at_least
 from monai_spct.handlers.drawing import SMALL, TEXT, new_figure
 from monai_spct.handlers.history import read_history

@@ -15,7 +15,7 @@ import torch
 from ignite.engine import Engine, Events
 from torch import Tensor
 
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
 from monai_spct.handlers.progress import scalars
 
 __all__ = ["AddToHistory", "SaveHistory", "read_history"]

@@ -14,7 +14,7 @@ import torch
 from ignite.engine import Engine, Events
 from monai.engines.utils import IterationEvents
 
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
 
 __all__ = ["SaveInferenceTime"]
 

@@ -20,7 +20,7 @@ from monai.data.meta_tensor import MetaTensor
 from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 
-from monai_spct.files import replacing
+from monai_spct.files.atomic import replacing
 from monai_spct.handlers.cases import CaseNames
 from monai_spct.handlers.drawing import (
     PRED_WIDTH,

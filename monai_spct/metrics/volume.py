@@ -25,8 +25,8 @@ from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from monai_spct.cases import case_name, case_names, given_names
-from monai_spct.files import replacing
+from monai_spct.data.case_names import case_name, case_names, given_names
+from monai_spct.files.atomic import replacing
 
 __all__ = [
     "StructureScore",

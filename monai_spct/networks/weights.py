@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from monai_spct.files import read_checkpoint
+from monai_spct.files.atomic import read_checkpoint
 
 __all__ = ["count_networks", "load_weights"]
 

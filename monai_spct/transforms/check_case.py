@@ -10,7 +10,7 @@ import torch
 from monai.transforms import MapTransform
 from torch import Tensor
 
-from monai_spct import rules
+from monai_spct.data import rules
 from monai_spct.functional.checks import at_least
 
 __all__ = ["CheckCased"]

@@ -28,9 +28,9 @@ import torch
 from ignite.engine import Events
 from monai.bundle import ConfigParser
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import write_spleen_phantom
 from monai_spct.networks import ENet, build_ensemble
+from monai_spct.workflow import bundles_folder
 from tests.benchmarks.step import machine
 
 ROWS = ("data", "train", "evaluate")

@@ -25,8 +25,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.handlers import read_history
+from monai_spct.workflow import bundles_folder
 from tests.benchmarks.step import machine
 
 SETTINGS = {

@@ -18,7 +18,6 @@ from ignite.engine import Engine, Events
 from monai.bundle import ConfigWorkflow
 from torch.nn.parallel import DistributedDataParallel
 
-from monai_spct.bundles import bundles_folder, join_processes, synchronize_batch_norms
 from monai_spct.engines import SemiSupervisedTrainer
 from monai_spct.functional import average_over_processes, entropy, log_softmax
 from monai_spct.handlers import AverageBuffers, DiscriminatorStep, SaveCheckpoints
@@ -36,6 +35,7 @@ from monai_spct.objectives import (
     Supervised,
     Weighted,
 )
+from monai_spct.workflow import bundles_folder, join_processes, synchronize_batch_norms
 
 BUNDLES = bundles_folder()
 LITTLE = {

@@ -26,10 +26,10 @@ from monai.transforms import LoadImage
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import monai_spct
-from monai_spct.bundles import bundles_folder, copy
 from monai_spct.data import HeaderSpacingReader, acdc_cases, split_cases, write_acdc_phantom
 from monai_spct.handlers import read_history
 from monai_spct.metrics import case_name
+from monai_spct.workflow import bundles_folder, copy
 from tests.bundles.states import loaded_safely, same
 
 pytestmark = [

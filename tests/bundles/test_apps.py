@@ -18,8 +18,8 @@ from monai.bundle import ConfigParser, ConfigWorkflow, ckpt_export, load_bundle_
 from monai.data import MetaTensor
 from monai.transforms import Compose, LoadImaged, MapTransform
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.networks import ENet, build_ensemble
+from monai_spct.workflow import bundles_folder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config

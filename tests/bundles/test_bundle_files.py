@@ -18,9 +18,9 @@ from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, Referenc
 from monai.bundle.config_item import ComponentLocator
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import SliceDataset, write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
 from monai_spct.networks import ENet, build_ensemble
+from monai_spct.workflow import bundles_folder
 from tests.bundles.metadata_schema import SCHEMA
 
 # what MONAI says of every config: it is code

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_spct.bundles import bundles_folder
+from monai_spct.workflow import bundles_folder
 
 BUNDLES = bundles_folder()
 OTHERS = ("prostate", "spleen")

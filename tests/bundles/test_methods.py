@@ -18,7 +18,6 @@ from ignite.engine import Events
 from monai.bundle import ConfigParser, ConfigWorkflow
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import (
     acdc_cases,
     split_cases,
@@ -28,6 +27,7 @@ from monai_spct.data import (
 )
 from monai_spct.handlers import scalars
 from monai_spct.networks import Ensemble, EvaluationNetwork
+from monai_spct.workflow import bundles_folder
 from tests.bundles.states import loaded_safely, same
 
 pytestmark = [

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import write_acdc_phantom
 from monai_spct.handlers import read_history
+from monai_spct.workflow import bundles_folder
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mlflow") is None, reason='needs mlflow: pip install "monai-spct[mlflow]"'

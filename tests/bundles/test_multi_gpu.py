@@ -11,9 +11,9 @@ import pytest
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 
-from monai_spct.bundles import bundles_folder, in_words
 from monai_spct.data import write_spleen_phantom
 from monai_spct.handlers import read_history
+from monai_spct.workflow import bundles_folder, in_words
 from tests.bundles.in_two_processes import LITTLE
 from tests.bundles.launch import torchrun
 from tests.bundles.states import same

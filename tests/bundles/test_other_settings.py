@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from monai_spct.bundles import bundles_folder, cause_of
 from monai_spct.data import write_spleen_phantom
+from monai_spct.workflow import bundles_folder, cause_of
 from tests.bundles.in_two_processes import LITTLE
 
 pytestmark = [

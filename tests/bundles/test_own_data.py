@@ -18,8 +18,8 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 from monai.data import MetaTensor
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import read_datalist, split_cases
+from monai_spct.workflow import bundles_folder
 from tests.bundles.states import same
 
 pytestmark = [

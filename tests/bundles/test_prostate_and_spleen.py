@@ -16,7 +16,6 @@ import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import (
     Split,
     decathlon_cases,
@@ -26,6 +25,7 @@ from monai_spct.data import (
 )
 from monai_spct.data.metaimage import read_header
 from monai_spct.handlers import read_history
+from monai_spct.workflow import bundles_folder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config

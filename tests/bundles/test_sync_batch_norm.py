@@ -10,9 +10,9 @@ from monai.bundle import ConfigParser
 from torch.nn import SyncBatchNorm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from monai_spct.bundles import bundles_folder, cause_of
 from monai_spct.functional import StatePairs
 from monai_spct.networks import ENet, Ensemble, SegNet, UNet, batch_statistics, build_ensemble, frozen_copy
+from monai_spct.workflow import bundles_folder, cause_of
 from tests.bundles.launch import torchrun
 from tests.bundles.states import same
 
@@ -102,7 +102,7 @@ def parsed(*, synchronized: bool) -> tuple[ConfigParser, str]:
     parser["device"] = "cpu"
     names = [step.get("_target_", "") if isinstance(step, dict) else "" for step in parser["initialize"]]
     joined, place = (
-        names.index(f"monai_spct.bundles.{name}") for name in ("join_processes", "synchronize_batch_norms")
+        names.index(f"monai_spct.workflow.{name}") for name in ("join_processes", "synchronize_batch_norms")
     )
     assert joined < place
     return parser, f"initialize#{place}"

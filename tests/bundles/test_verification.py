@@ -16,8 +16,8 @@ import torch
 from monai.bundle import load_bundle_config
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
 from monai_spct.networks import ENet, build_ensemble, load_weights
+from monai_spct.workflow import bundles_folder
 from tests.bundles.metadata_schema import SCHEMA
 
 pytestmark = [

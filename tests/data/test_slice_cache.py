@@ -18,9 +18,9 @@ from monai.bundle import ConfigParser
 from monai.transforms import Compose, LoadImaged, RandFlipd, RandRotated, Resized, ScaleIntensityd, Transform
 from monai.utils import set_determinism
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import PairedLoader, SliceDataset, VolumeReader
 from monai_spct.data.fingerprint import file_stamps, fingerprint
+from monai_spct.workflow import bundles_folder
 
 KEYS = ("image", "label")
 DEPTHS = {"a": 3, "b": 2}

@@ -8,9 +8,9 @@ import pytest
 import torch
 from fire.parser import DefaultParseValue
 
-from monai_spct.bundles import refuse_unknown_overrides
 from monai_spct.experiments import Grid, GridError, Job, State, finished_cells, format_states, plan, state_of
 from monai_spct.experiments import cell as on_disk
+from monai_spct.workflow import refuse_unknown_overrides
 from tests.experiments.tiny_bundle import write
 
 

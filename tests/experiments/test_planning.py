@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from monai_spct.bundles import bundles_folder, copy
 from monai_spct.experiments import Grid, GridError, expand, parse_grid, parse_study, plan
 from monai_spct.experiments.lines import refuse_tables
 from monai_spct.experiments.planning import changes
+from monai_spct.workflow import bundles_folder, copy
 from tests.experiments.tiny_bundle import write
 
 ACDC = Grid(("acdc",))

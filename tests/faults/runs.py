@@ -24,8 +24,8 @@ import torch
 from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 
-from monai_spct.bundles import bundles_folder, in_words
 from monai_spct.handlers import read_history
+from monai_spct.workflow import bundles_folder, in_words
 
 CONFIGS = bundles_folder() / "acdc" / "configs"
 LITTLE = {

@@ -18,7 +18,7 @@ from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
+from monai_spct.workflow import bundles_folder
 
 TRAIN = bundles_folder() / "acdc" / "configs" / "train.json"
 ROOT = Path(monai_spct.__file__).parents[1]

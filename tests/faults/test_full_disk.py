@@ -12,9 +12,9 @@ import pytest
 import torch
 from ignite.engine import Events
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.data import SliceDataset
 from monai_spct.metrics import StructureScore, write_scores
+from monai_spct.workflow import bundles_folder
 from tests.faults.runs import (
     CONFIGS,
     LITTLE,

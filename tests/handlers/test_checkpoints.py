@@ -16,9 +16,9 @@ from monai.optimizers import WarmupCosineSchedule
 from monai.transforms import AsDiscreted, Compose, RandFlipd, RandGaussianNoised
 from torch import nn
 
-from monai_spct.checkpoint_files import newest_checkpoint
 from monai_spct.data import PairedLoader, SliceDataset
 from monai_spct.engines import SemiSupervisedTrainer
+from monai_spct.files.checkpoints import newest_checkpoint
 from monai_spct.functional import geometric_growth, sigmoid_rampup
 from monai_spct.handlers import (
     EMATeacher,

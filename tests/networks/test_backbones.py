@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from monai.bundle import ConfigParser
 from torch import Tensor, nn
 
-from monai_spct.bundles import bundles_folder
 from monai_spct.networks import ENet, SegNet, UNet
+from monai_spct.workflow import bundles_folder
 
 CONFIGS, OVERLAYS = bundles_folder() / "acdc" / "configs", bundles_folder() / "networks"
 

@@ -19,7 +19,7 @@ from monai_spct.experiments.cell import CELL, read_json
 from monai_spct.experiments.refusals import GridError
 from monai_spct.experiments.results import FinishedCell
 from monai_spct.metrics.volume import case_name
-from monai_spct.spelling import did_you_mean
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["PredictedSlice", "predicted_slices"]
 

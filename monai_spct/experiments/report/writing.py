@@ -21,8 +21,8 @@ from monai_spct.experiments.report.scores import Scores, cell_scores, inference_
 from monai_spct.experiments.report.tables import tabulate
 from monai_spct.experiments.results import FinishedCell, PlannedStudy, finished_cells, planned_studies
 from monai_spct.experiments.study import Study, Table
-from monai_spct.files import replacing
-from monai_spct.spelling import did_you_mean
+from monai_spct.files.atomic import replacing
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["write_report"]
 

@@ -17,7 +17,7 @@ def leaves_folder(name: str) -> bool:
         name: of a file, as another file gives it.
 
     Example:
-        >>> from monai_spct.paths import leaves_folder
+        >>> from monai_spct.files.paths import leaves_folder
         >>> [leaves_folder(name) for name in ("case.raw", "a/../case.raw", "a/../../case.raw", "/etc/passwd")]
         [False, False, True, True]
     """
@@ -32,7 +32,7 @@ def is_there(path: str | os.PathLike[str]) -> bool:
         path: of the file.
 
     Example:
-        >>> from monai_spct.paths import is_there
+        >>> from monai_spct.files.paths import is_there
         >>> is_there("x" * 1000), is_there("a\0b")
         (False, False)
     """
@@ -49,7 +49,7 @@ def can_be_called(name: str) -> bool:
         name: with slashes between folders, whatever the system.
 
     Example:
-        >>> from monai_spct.paths import can_be_called
+        >>> from monai_spct.files.paths import can_be_called
         >>> [can_be_called(name) for name in ("patient001", "site1/patient001", "../patient001", "/patient001", "a/")]
         [True, True, False, False, False]
     """

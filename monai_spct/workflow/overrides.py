@@ -15,8 +15,8 @@ import yaml
 from monai.bundle import ConfigParser
 from monai.bundle.utils import merge_kv
 
-from monai_spct.command_line import RUNNER_OPTIONS, config_files, options
-from monai_spct.spelling import did_you_mean
+from monai_spct.workflow.command_line import RUNNER_OPTIONS, config_files, options
+from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["refuse_idle_settings", "refuse_unknown_overrides"]
 
@@ -34,7 +34,7 @@ def refuse_unknown_overrides(argv: Sequence[str] | None = None) -> None:
         ValueError: naming each unknown override and the nearest right name.
 
     Example:
-        >>> from monai_spct.bundles import bundles_folder, refuse_unknown_overrides
+        >>> from monai_spct.workflow import bundles_folder, refuse_unknown_overrides
         >>> config = str(bundles_folder() / "acdc" / "configs" / "train.json")
         >>> refuse_unknown_overrides(["--config_file", config, "--max_epoch", "7"])
         Traceback (most recent call last):
@@ -130,7 +130,7 @@ def refuse_idle_settings(
         ValueError: naming each such setting and where it is given.
 
     Example:
-        >>> from monai_spct.bundles import refuse_idle_settings
+        >>> from monai_spct.workflow import refuse_idle_settings
         >>> argv = ["--config_file", "train.json", "--datalist", "my.json", "--labeled_ratio", "0.1"]
         >>> refuse_idle_settings("my.json", without=["labeled_ratio"], argv=argv)
         Traceback (most recent call last):

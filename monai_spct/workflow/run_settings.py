@@ -8,10 +8,10 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_spct.command_line import RUNNER_OPTIONS, config_files, options
 from monai_spct.data import Split
-from monai_spct.rules import SIDE
-from monai_spct.settings import with_options, without_places
+from monai_spct.data.rules import SIDE
+from monai_spct.workflow.command_line import RUNNER_OPTIONS, config_files, options
+from monai_spct.workflow.comparison import with_options, without_places
 
 __all__ = ["settings_of_run"]
 
@@ -24,11 +24,11 @@ def settings_of_run(split: Split | None = None, argv: Sequence[str] | None = Non
         argv: the command line; this process's by default.
 
     Returns:
-        The keys of its config files and options, but for ``monai_spct.settings.PLACES``, and ``cases`` with the
-        list that each one is on. Nothing without ``--config_file``.
+        The keys of its config files and options, but for those of places, and ``cases`` with the list that each
+        one is on. Nothing without ``--config_file``.
 
     Example:
-        >>> from monai_spct.bundles import bundles_folder, settings_of_run
+        >>> from monai_spct.workflow import bundles_folder, settings_of_run
         >>> config = str(bundles_folder() / "acdc" / "configs" / "train.json")
         >>> settings_of_run(argv=["--config_file", config, "--max_epochs", "7"])["max_epochs"]
         7

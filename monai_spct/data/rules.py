@@ -34,7 +34,7 @@ def channel_count(name: str, channels: int, in_channels: int | None) -> str | No
         in_channels: how many there must be.
 
     Example:
-        >>> from monai_spct.rules import channel_count
+        >>> from monai_spct.data.rules import channel_count
         >>> channel_count("a", 2, 1)
         'the image of a must have `in_channels` = 1 channels, got 2.'
     """
@@ -51,7 +51,7 @@ def channel_grids(channels: Sequence[tuple[object, tuple[int, ...], ArrayLike]])
 
     Example:
         >>> import numpy as np
-        >>> from monai_spct.rules import channel_grids
+        >>> from monai_spct.data.rules import channel_grids
         >>> channel_grids([("t1.nii", (4, 4, 3), np.eye(4)), ("t2.nii", (4, 5, 3), np.eye(4))])
         'channels of one image must have the same shape, got (4, 4, 3) in t1.nii and (4, 5, 3) in t2.nii.'
     """
@@ -76,7 +76,7 @@ def shapes(name: str, image: tuple[int, ...], label: tuple[int, ...]) -> str | N
         label: ``S``.
 
     Example:
-        >>> from monai_spct.rules import shapes
+        >>> from monai_spct.data.rules import shapes
         >>> shapes("a", (4, 4, 3), (4, 4, 2))
         'image and label of a must have the same shape, got (4, 4, 3) and (4, 4, 2).'
     """
@@ -96,7 +96,7 @@ def affines(name: str, image: ArrayLike, label: ArrayLike, shape: tuple[int, ...
 
     Example:
         >>> import numpy as np
-        >>> from monai_spct.rules import affines
+        >>> from monai_spct.data.rules import affines
         >>> affines("a", np.eye(4), np.eye(4), (4, 4, 3)) is None
         True
     """
@@ -126,7 +126,7 @@ def turn(image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> tuple[li
 
     Example:
         >>> import numpy as np
-        >>> from monai_spct.rules import turn
+        >>> from monai_spct.data.rules import turn
         >>> flipped = np.diag([-1.0, 1, 1, 1])
         >>> flipped[0, 3] = 3  # the first voxel of four is the last one
         >>> turn(np.eye(4), flipped, (4, 4, 3))
@@ -162,7 +162,7 @@ def label_values(name: str, values: Iterable[float], num_classes: int) -> str | 
         num_classes: number of classes, background included.
 
     Example:
-        >>> from monai_spct.rules import label_values
+        >>> from monai_spct.data.rules import label_values
         >>> label_values("a", [0, 1, 4], num_classes=4)
         'the label of a must hold whole numbers from 0 to 3 (`num_classes` is 4), got [4].'
     """
@@ -184,7 +184,7 @@ def not_finite(name: str, count: int, smallest: float) -> str | None:
         smallest: finite value of the image.
 
     Example:
-        >>> from monai_spct.rules import not_finite
+        >>> from monai_spct.data.rules import not_finite
         >>> not_finite("a", 3, -1024)
         'the image of a has 3 voxels that are not finite; they become -1024.'
     """
@@ -202,7 +202,7 @@ def constant(name: str, low: float, high: float) -> str | None:
         high: largest value.
 
     Example:
-        >>> from monai_spct.rules import constant
+        >>> from monai_spct.data.rules import constant
         >>> constant("a", 0.0, 0.0)
         'the image of a is constant: there is nothing to learn from it.'
     """
@@ -216,7 +216,7 @@ def one_side(patients: Iterable[tuple[str, str]]) -> list[str]:
         patients: of each case the patient, and the list that it is in.
 
     Example:
-        >>> from monai_spct.rules import one_side
+        >>> from monai_spct.data.rules import one_side
         >>> one_side([("p1", "labeled"), ("p1", "unlabeled"), ("p2", "labeled"), ("p2", "test")])
         ['patient p2 must be on one side, got `labeled` and `test`.']
     """

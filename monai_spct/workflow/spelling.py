@@ -17,7 +17,7 @@ def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str
         prefix: what stands before a name where it is shown, and does not make two names alike.
 
     Example:
-        >>> from monai_spct.spelling import did_you_mean
+        >>> from monai_spct.workflow.spelling import did_you_mean
         >>> did_you_mean("max_epoch", ["epoch_length", "max_epochs"])
         ' Did you mean `max_epochs`?'
         >>> did_you_mean("xyzzy", ["max_epochs"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import ignite.distributed as idist
 import yaml
 
-from monai_spct.command_line import config_files
+from monai_spct.workflow.command_line import config_files
 
 __all__ = ["tell_results"]
 
@@ -30,7 +30,7 @@ def tell_results(output_dir: str | Path, argv: Sequence[str] | None = None) -> N
         argv: the command line; this process's by default. One without ``--config_file`` is not continued.
 
     Example:
-        >>> from monai_spct.bundles import bundles_folder, tell_results
+        >>> from monai_spct.workflow import bundles_folder, tell_results
         >>> config = str(bundles_folder() / "acdc" / "configs" / "train.json")
         >>> options = ["--dataset_dir", "/data/ACDC", "--num_validation", "5", "--max_epochs", "20"]
         >>> argv = ["run", "training", "--config_file", config, *options]

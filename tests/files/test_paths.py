@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_spct.paths import can_be_called, is_there, leaves_folder
+from monai_spct.files.paths import can_be_called, is_there, leaves_folder
 
 NAMES = st.lists(st.sampled_from(["..", ".", "a", "b.nii", "", "...", "..a"]), min_size=1, max_size=6).map("/".join)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from monai_spct.data import read_datalist
-from monai_spct.data.__main__ import datalist
 
 FILES = [f"p{n}/{t}{end}.nii" for n in range(8) for t in "ab" for end in ("", "_gt")]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from monai_spct.cases import case_names, given_names
+from monai_spct.data.case_names import case_names, given_names
 
 
 def test_names_are_those_of_files_while_these_differ():

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from monai_spct.command_line import config_files
+from monai_spct.workflow.command_line import config_files
 
 __all__ = ["bundle_root", "bundles_folder", "copy"]
 
@@ -16,7 +16,7 @@ def bundles_folder() -> Path:
     """The folder of the bundles: beside the package in a checkout, inside it when installed from a wheel.
 
     Example:
-        >>> from monai_spct.bundles import bundles_folder
+        >>> from monai_spct.workflow import bundles_folder
         >>> (bundles_folder() / "acdc" / "configs" / "train.json").is_file()
         True
     """
@@ -43,7 +43,7 @@ def copy(name: str, target: str | Path) -> str:
 
     Example:
         >>> import tempfile
-        >>> from monai_spct.bundles import copy
+        >>> from monai_spct.workflow import copy
         >>> print(copy("acdc", tempfile.mkdtemp() + "/mine"))  # doctest: +ELLIPSIS
         python -m monai.bundle run training --config_file .../mine/configs/train.json --dataset_dir ...
     """
@@ -76,7 +76,7 @@ def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
         bundle in the working directory if it is one, else the bundle that came with the package.
 
     Example:
-        >>> from monai_spct.bundles import bundle_root
+        >>> from monai_spct.workflow import bundle_root
         >>> bundle_root("acdc", ["--config_file", "['/data/mine/configs/train.json','/data/mine/configs/small.json']"])
         '/data/mine'
     """

@@ -11,7 +11,7 @@ import ignite.distributed as idist
 import pytest
 import torch
 
-from monai_spct.bundles import (
+from monai_spct.workflow import (
     bundle_root,
     bundles_folder,
     copy,
@@ -72,7 +72,7 @@ def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
     ):
         (folder / "heart" / made).parent.mkdir(parents=True, exist_ok=True)
         (folder / "heart" / made).touch()
-    monkeypatch.setattr("monai_spct.bundles.folder.bundles_folder", lambda: folder)
+    monkeypatch.setattr("monai_spct.workflow.folder.bundles_folder", lambda: folder)
     copy("heart", tmp_path / "mine")
     files = sorted(path.relative_to(tmp_path / "mine").as_posix() for path in (tmp_path / "mine").rglob("*.*"))
     assert files == ["configs/train.json", "methods/labeled_only.json", "models/README.md", "networks/unet.json"]
@@ -105,7 +105,7 @@ def test_the_command_line_copies_too_and_says_where_bundles_are(tmp_path):
 import runpy
 for arguments in (["copy", "acdc", {str(tmp_path / "mine")!r}], ["folder"]):
     sys.argv = ["bundles", *arguments]
-    runpy.run_module("monai_spct.bundles", run_name="__main__", alter_sys=True)
+    runpy.run_module("monai_spct.workflow", run_name="__main__", alter_sys=True)
 """
     done = python(f"exec({code!r})", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -368,7 +368,7 @@ def test_without_a_datalist_there_is_no_list_to_predict():
 # a config that names a component which fails, twice wrapped by MONAI: as a component and as an expression
 WRAPPED = """
 from monai.bundle import ConfigParser
-from monai_spct.bundles import put_the_cause_last
+from monai_spct.workflow import put_the_cause_last
 put_the_cause_last()
 def fails():
     try:
@@ -512,7 +512,7 @@ def test_each_config_refuses_to_be_run_by_several_processes_apart(bundle, name):
     config = json.loads((bundles_folder() / bundle / "configs" / f"{name}.json").read_text())
     # a training joins the others in the end of `initialize`
     steps = config["run" if name == "train" else "initialize"]
-    target = "monai_spct.bundles.refuse_processes_apart"
+    target = "monai_spct.workflow.refuse_processes_apart"
     [step] = [step for step in steps if isinstance(step, dict) and step["_target_"] == target]
     assert step.get("overlay") == ("multi_gpu_train.json" if name == "train" else None)
     if name == "train":

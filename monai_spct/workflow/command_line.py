@@ -27,7 +27,7 @@ def config_files(argv: Sequence[str]) -> list[Path]:
         argv: the words of the command line.
 
     Example:
-        >>> from monai_spct.command_line import config_files
+        >>> from monai_spct.workflow.command_line import config_files
         >>> [path.name for path in config_files(["run", "--config_file", "['train.json','small.json']"])]
         ['train.json', 'small.json']
     """
@@ -51,7 +51,7 @@ def options(argv: Sequence[str]) -> dict[str, Any]:
         Values by key, where ``#`` leads into components; an option without a value is true.
 
     Example:
-        >>> from monai_spct.command_line import options
+        >>> from monai_spct.workflow.command_line import options
         >>> options(["run", "training", "--max_epochs", "7", "-amp", "--optimizer#lr=0.1", "--output_dir", "runs/a"])
         {'max_epochs': 7, 'amp': True, 'optimizer#lr': 0.1, 'output_dir': 'runs/a'}
     """
@@ -82,7 +82,7 @@ def flag(value: object) -> bool:
         ValueError: when it is something else.
 
     Example:
-        >>> from monai_spct.command_line import flag
+        >>> from monai_spct.workflow.command_line import flag
         >>> flag(True), flag("false")
         (True, False)
     """

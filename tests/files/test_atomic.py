@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import monai_spct.files
-from monai_spct.files import read_checkpoint, replacing
+from monai_spct.files import atomic
+from monai_spct.files.atomic import read_checkpoint, replacing
 
 
 def names(folder: Path) -> list[str]:
@@ -104,7 +104,7 @@ with replacing(sys.argv[2], "w") as file:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no such signal here")
 def test_a_process_that_is_killed_leaves_the_old_file(path):
-    done = subprocess.run([sys.executable, "-c", KILLED, monai_spct.files.__file__, path], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KILLED, atomic.__file__, path], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     [part] = [file for file in path.parent.iterdir() if file != path]

@@ -36,7 +36,7 @@ def with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict
         options: new values by key, where ``#`` leads into components.
 
     Example:
-        >>> from monai_spct.settings import with_options
+        >>> from monai_spct.workflow.comparison import with_options
         >>> with_options({"seed": 0, "loss": {"weight": 1}}, {"loss#weight": 2})
         {'seed': 0, 'loss': {'weight': 2}}
     """
@@ -57,7 +57,7 @@ def without_places(content: Mapping[str, Any], places: Collection[str] = PLACES)
         places: the keys.
 
     Example:
-        >>> from monai_spct.settings import without_places
+        >>> from monai_spct.workflow.comparison import without_places
         >>> without_places({"seed": 0, "device": "cpu", "dataset_dir": "/data/ACDC"})
         {'seed': 0}
     """
@@ -71,7 +71,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     """In words, where two configurations differ.
 
     Example:
-        >>> from monai_spct.settings import differences
+        >>> from monai_spct.workflow.comparison import differences
         >>> differences({"seed": 0, "loss": {"weight": 1}}, {"loss": {"weight": 2}})
         ['`seed` was 0, is not there', '`loss#weight` was 1, is 2']
     """

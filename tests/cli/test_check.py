@@ -9,11 +9,12 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import monai_spct
-from monai_spct.bundles import bundles_folder
-from monai_spct.check import check
+from monai_spct.cli import app
 from monai_spct.data import write_acdc_phantom
+from monai_spct.workflow import bundles_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning")
 
@@ -25,11 +26,10 @@ def data(tmp_path) -> Path:
     return write_acdc_phantom(tmp_path / "acdc", patients=4, size=(24, 32), spacing=(5.5, 6.0))
 
 
-def checked(capsys, **settings: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        check(**{"config_file": CONFIG, **settings})
-    said = capsys.readouterr()
-    return int(str(end.value.code)), said.out, said.err
+def checked(*words: str, config_file: str = CONFIG, **settings: object) -> tuple[int, str, str]:
+    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    done = CliRunner().invoke(app, ["check", *words, "--config_file", config_file, *options])
+    return done.exit_code, done.stdout, done.stderr
 
 
 def rewritten(path: Path, voxels: np.ndarray) -> None:
@@ -37,17 +37,17 @@ def rewritten(path: Path, voxels: np.ndarray) -> None:
     nib.save(nib.Nifti1Image(voxels, image.affine, image.header), path)
 
 
-def test_sound_data_end_with_status_0(capsys, data):
-    status, out, _ = checked(capsys, dataset_dir=str(data))
+def test_sound_data_end_with_status_0(data):
+    status, out, _ = checked(dataset_dir=str(data))
     assert status == 0, out
     assert out.startswith("            patients  cases  slices  shape")
     assert out.endswith("nothing found: headers and voxels were looked at\n")
 
 
-def test_warnings_alone_end_with_status_0(capsys, data):
+def test_warnings_alone_end_with_status_0(data):
     path = next(data.rglob("*_frame01.nii.gz"))
     rewritten(path, np.ones(nib.load(path).shape, np.int16))
-    status, out, _ = checked(capsys, dataset_dir=str(data))
+    status, out, _ = checked(dataset_dir=str(data))
     assert status == 0
     assert "is constant" in out
     assert "1 warning: headers and voxels were looked at\n" in out
@@ -79,9 +79,9 @@ def test_the_command_takes_lists_of_files_and_options_as_a_training_does(tmp_pat
     assert "headers:" in done.stderr  # the bar
 
 
-def test_a_datalist_that_cannot_be_used_is_an_error_with_all_its_reasons(capsys, tmp_path):
+def test_a_datalist_that_cannot_be_used_is_an_error_with_all_its_reasons(tmp_path):
     (tmp_path / "my.json").write_text('{"labeled": [{"image": "a.nii", "label": "a_gt.nii"}]}')
-    status, out, _ = checked(capsys, datalist=str(tmp_path / "my.json"))
+    status, out, _ = checked(datalist=str(tmp_path / "my.json"))
     assert status == 1
     assert "a.nii (`image` in `labeled`)" in out
     assert "a_gt.nii (`label` in `labeled`)" in out
@@ -96,7 +96,7 @@ def test_a_datalist_that_cannot_be_used_is_an_error_with_all_its_reasons(capsys,
         ({"config_file": CONFIG.replace("train", "metadata")}, "must be that of a training, which has split"),
     ],
 )
-def test_a_command_that_cannot_be_carried_out_ends_with_status_2(capsys, settings, message):
-    status, out, err = checked(capsys, **settings)
+def test_a_command_that_cannot_be_carried_out_ends_with_status_2(settings, message):
+    status, out, err = checked(**settings)
     assert (status, out) == (2, "")
     assert message in err

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from monai_spct.files import read_checkpoint, replacing
+from monai_spct.files.atomic import read_checkpoint, replacing
 
 __all__ = ["checkpoint_paths", "newest_checkpoint", "save_checkpoint"]
 
@@ -34,7 +34,7 @@ def save_checkpoint(state: dict[str, Any], folder: Path, *, keep: int, anew: boo
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.checkpoint_files import newest_checkpoint, save_checkpoint
+        >>> from monai_spct.files.checkpoints import newest_checkpoint, save_checkpoint
         >>> folder = Path(tempfile.mkdtemp())
         >>> for epoch in (1, 2, 3):
         ...     save_checkpoint({"epoch": epoch}, folder, keep=2)
@@ -63,7 +63,7 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.checkpoint_files import newest_checkpoint
+        >>> from monai_spct.files.checkpoints import newest_checkpoint
         >>> folder = Path(tempfile.mkdtemp())
         >>> newest_checkpoint(folder) is None
         True
@@ -98,7 +98,7 @@ def checkpoint_paths(folder: Path) -> list[Path]:
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.checkpoint_files import checkpoint_paths
+        >>> from monai_spct.files.checkpoints import checkpoint_paths
         >>> checkpoint_paths(Path(tempfile.mkdtemp()))
         []
     """

@@ -3,7 +3,7 @@ from pathlib import Path
 import fire
 import pytest
 
-from monai_spct.command_line import config_files, options
+from monai_spct.workflow.command_line import config_files, options
 
 
 def understood_by_fire(words: list[str]) -> dict[str, object]:

@@ -32,7 +32,7 @@ def join_processes(device: torch.device | str, *, timeout_minutes: float = 30) -
             ``timeout_minutes`` is not positive.
 
     Example:
-        >>> from monai_spct.bundles import join_processes
+        >>> from monai_spct.workflow import join_processes
         >>> join_processes("cpu")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
@@ -73,7 +73,7 @@ def refuse_processes_apart(overlay: str | None = None) -> None:
         ValueError: when there are several, as ``torchrun`` starts them, and this one has not joined the others.
 
     Example:
-        >>> from monai_spct.bundles import refuse_processes_apart
+        >>> from monai_spct.workflow import refuse_processes_apart
         >>> refuse_processes_apart("multi_gpu_train.json")  # one process
     """
     count = os.environ.get("WORLD_SIZE", "")
@@ -100,7 +100,7 @@ def synchronize_batch_norms(network: nn.Module) -> None:
 
     Example:
         >>> import torch
-        >>> from monai_spct.bundles import synchronize_batch_norms
+        >>> from monai_spct.workflow import synchronize_batch_norms
         >>> synchronize_batch_norms(torch.nn.Sequential(torch.nn.BatchNorm2d(1)))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...

@@ -15,7 +15,7 @@ def cause_of(error: BaseException) -> BaseException:
         error: what was caught.
 
     Example:
-        >>> from monai_spct.bundles import cause_of
+        >>> from monai_spct.workflow import cause_of
         >>> cause_of(ValueError("`alpha` must be positive, got -1."))
         ValueError('`alpha` must be positive, got -1.')
     """
@@ -31,7 +31,7 @@ def in_words(error: BaseException) -> str:
         error: what was caught.
 
     Example:
-        >>> from monai_spct.bundles import in_words
+        >>> from monai_spct.workflow import in_words
         >>> in_words(KeyError("split"))
         "KeyError: 'split'"
     """
@@ -48,7 +48,7 @@ def put_the_cause_last() -> None:
     error that MONAI did not raise itself.
 
     Example:
-        >>> from monai_spct.bundles import put_the_cause_last
+        >>> from monai_spct.workflow import put_the_cause_last
         >>> put_the_cause_last()
     """
 

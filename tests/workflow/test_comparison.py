@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from monai_spct.bundles import bundles_folder, settings_of_run
 from monai_spct.data import Split
-from monai_spct.settings import PLACES, differences, with_options, without_places
+from monai_spct.workflow import bundles_folder, settings_of_run
+from monai_spct.workflow.comparison import PLACES, differences, with_options, without_places
 
 TRAIN = bundles_folder() / "acdc" / "configs" / "train.json"
 

@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.files import replacing
+        >>> from monai_spct.files.atomic import replacing
         >>> path = Path(tempfile.mkdtemp()) / "new" / "note.txt"
         >>> with replacing(path, "w") as file:
         ...     _ = file.write("all of it")
@@ -86,7 +86,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Example:
         >>> import tempfile, torch
-        >>> from monai_spct.files import read_checkpoint
+        >>> from monai_spct.files.atomic import read_checkpoint
         >>> path = tempfile.mkdtemp() + "/model.pt"
         >>> torch.save({"weight": torch.ones(2)}, path)
         >>> read_checkpoint(path)

@@ -1,0 +1,165 @@
+"""The command ``monai-spct``: what is done before and after a training."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from monai.bundle import ConfigParser
+
+from monai_spct.data import Split, check_split, folder_cases, split_cases, write_datalist
+from monai_spct.workflow import copy as copy_bundle
+from monai_spct.workflow import in_words, refuse_unknown_overrides
+
+__all__ = ["app", "check", "copy", "datalist"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+_TAKES_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+_OF_A_TRAINING = ("split", "in_channels", "out_channels")
+
+
+@app.command()
+def copy(
+    name: Annotated[str, typer.Argument(help="of the bundle: acdc, prostate or spleen")],
+    target: Annotated[Path, typer.Argument(help="a folder that does not exist yet")],
+) -> None:
+    """Copy a bundle to a place of your own."""
+    try:
+        typer.echo(copy_bundle(name, target))
+    except (OSError, ValueError) as error:
+        _refuse(error)
+
+
+@app.command(context_settings=_TAKES_SETTINGS)
+def check(
+    context: typer.Context,
+    config_file: Annotated[str, typer.Option("--config_file", help="of a training: one, or a list as MONAI takes it")],
+    voxels: Annotated[bool, typer.Option(help="whether to read all voxels, or headers alone")] = True,
+) -> None:
+    """Look at all cases of a training, and list what is wrong with them.
+
+    Settings of the training, such as --dataset_dir and --datalist, may follow. The exit status is 0 when there are no
+    errors, 1 when there are, and 2 when the command cannot be carried out.
+    """
+    files = ast.literal_eval(config_file) if config_file.startswith("[") else [config_file]
+    try:
+        settings = _settings(context.args)
+        refuse_unknown_overrides(["--config_file", str(files), *(f"--{name}" for name in settings)])
+        parser = ConfigParser()
+        parser.read_config(files)
+        if missing := [name for name in _OF_A_TRAINING if name not in parser]:
+            raise ValueError(f"`config_file` must be that of a training, which has {', '.join(missing)}, got {files}.")
+        parser.update(settings)
+        channels, classes = (parser.get_parsed_content(name) for name in ("in_channels", "out_channels"))
+    except Exception as error:  # any that an expression of a config may raise
+        _refuse(error)
+    try:
+        split = parser.get_parsed_content("split")
+    except Exception as error:
+        # files that a list names are missing, or the lists contradict each other: there are no cases to look at yet
+        typer.echo(f"error: {in_words(error)}\n1 error: no files were looked at")
+        raise typer.Exit(1) from None
+    found = check_split(split, num_classes=classes, in_channels=channels, voxels=voxels, progress=True)
+    levels = Counter(finding.level for finding in found.findings)
+    counted = ", ".join(f"{number} {level}{'' if number == 1 else 's'}" for level, number in levels.items())
+    looked_at = f"headers {'and voxels' if voxels else 'alone'} were looked at"
+    typer.echo("\n".join([found.summary, "", *map(str, found.findings), f"{counted or 'nothing found'}: {looked_at}"]))
+    raise typer.Exit(1 if found.errors else 0)
+
+
+@app.command()
+def datalist(
+    folder: Annotated[Path, typer.Argument(help="where the images and labels are")],
+    to: Annotated[Path, typer.Option(help="the new file, in JSON")],
+    labeled_ratio: Annotated[
+        float, typer.Option("--labeled_ratio", help="share of the training patients with labels that keep them")
+    ] = 1.0,
+    labeled_patients: Annotated[
+        int | None, typer.Option("--labeled_patients", help="number of such patients, instead of the ratio")
+    ] = None,
+    test_ratio: Annotated[
+        float, typer.Option("--test_ratio", help="share of the patients with labels to test on")
+    ] = 0.25,
+    num_test: Annotated[int | None, typer.Option("--num_test", help="number of such patients")] = None,
+    num_validation: Annotated[
+        int, typer.Option("--num_validation", help="number of patients with labels for validation")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="of the shuffle of patients")] = 0,
+    label: Annotated[
+        str | None, typer.Option(help="end of a label's name, such as _roi; by default _gt, _seg, _label, ...")
+    ] = None,
+    channels: Annotated[str, typer.Option(help="ends of the names of an image's files, such as _t1,_flair")] = "",
+    patient: Annotated[
+        str | None, typer.Option(help="a regular expression that finds the patient in a path, such as [a-z]+[0-9]+")
+    ] = None,
+) -> None:
+    """Write a datalist of the images and labels in a folder, split by patient.
+
+    Images without a label are for training without one, unless their patient is tested or validated on.
+    """
+    try:
+        path = to.expanduser()
+        ends = channels.split(",") if channels else []
+        cases = folder_cases(folder, label=label, channels=ends, patient=patient)
+        with_label = [case for case in cases if "label" in case]
+        if not with_label:
+            raise ValueError(f"none of the {len(cases)} images in {folder} has a label; `--label` says how labels end.")
+        split = split_cases(
+            with_label,
+            labeled_ratio=labeled_ratio,
+            labeled_patients=labeled_patients,
+            test_ratio=test_ratio,
+            num_test=num_test,
+            num_validation=num_validation,
+            seed=seed,
+        )
+        held_out = {case["patient"] for case in (*split.validation, *split.test)}
+        without = [case for case in cases if "label" not in case]
+        split = replace(
+            split, unlabeled=[*split.unlabeled, *(case for case in without if case["patient"] not in held_out)]
+        )
+        write_datalist(split, path)
+    except (OSError, ValueError) as error:
+        _refuse(error)
+    typer.echo(_said(split, cases, path, sum(case["patient"] in held_out for case in without)))
+
+
+def _said(split: Split, cases: list[dict[str, Any]], path: Path, left_out: int) -> str:
+    lines = [str(split)]
+    if all(case["patient"] == case["case"] for case in cases):
+        lines.append("each image counts as a patient of its own; `--patient` says otherwise")
+    if left_out:
+        lines.append(f"left out: unlabeled images of patients for validation or test, {left_out}")
+    if not split.unlabeled:
+        lines.append("nothing is unlabeled: without unlabeled images this is plain supervised training")
+    channels = 1 if isinstance(cases[0]["image"], str) else len(cases[0]["image"])
+    training = "python -m monai.bundle run training --config_file bundles/acdc/configs/train.json"
+    command = f"{training} --datalist {shlex.quote(str(path))}"
+    return "\n".join([*lines, "", f"{command} --in_channels {channels}" if channels > 1 else command])
+
+
+def _settings(words: list[str]) -> dict[str, Any]:
+    """Options that are keys of a config, with values as Python has them, or else text."""
+    settings: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("--"):
+            raise ValueError(f"settings are `--key value`, got {word!r}.")
+        name, equals, value = word.removeprefix("--").partition("=")
+        given = value if equals else next(rest, "true")
+        try:
+            settings[name] = ast.literal_eval(given)
+        except (SyntaxError, ValueError):
+            settings[name] = given
+    return settings
+
+
+def _refuse(error: Exception) -> NoReturn:
+    sys.stderr.write(f"{in_words(error)}\n")
+    raise typer.Exit(2)

@@ -1,0 +1,16 @@
+"""Files that are whole or not there, checkpoints, and names of files."""
+
+from monai_spct.files.atomic import read_checkpoint, replacing
+from monai_spct.files.checkpoints import checkpoint_paths, newest_checkpoint, save_checkpoint
+from monai_spct.files.paths import can_be_called, is_there, leaves_folder
+
+__all__ = [
+    "can_be_called",
+    "checkpoint_paths",
+    "is_there",
+    "leaves_folder",
+    "newest_checkpoint",
+    "read_checkpoint",
+    "replacing",
+    "save_checkpoint",
+]
