@@ -84,7 +84,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         >>> import torch
         >>> from monai_spct.engines import SemiSupervisedTrainer
         >>> from monai_spct.networks import Ensemble
-        >>> from monai_spct.objectives import Objective, SelfPacedCoTraining, Supervised, Weighted
+        >>> from monai_spct.objectives import Objective, SelfPacedCoTraining, Supervised, WeightedTerm
         >>> students = Ensemble([torch.nn.Conv2d(1, 2, 3, padding=1) for _ in range(2)])
         >>> images, label = torch.rand(4, 1, 16, 16), torch.ones(4, 1, 16, 16)
         >>> batch = {"image": images, "label": label, "unlabeled": torch.rand(6, 1, 16, 16)}
@@ -96,7 +96,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
         ...     optimizer=torch.optim.RAdam(students.parameters(), lr=0.01),
         ...     objective=Objective(
         ...         supervised=Supervised(),
-        ...         co_training=Weighted(SelfPacedCoTraining(pace=0.2), weight=0.5),
+        ...         co_training=WeightedTerm(SelfPacedCoTraining(gamma=0.2), weight=0.5),
         ...     ),
         ... )
         >>> trainer.run()

@@ -69,10 +69,10 @@ def geometric_growth(progress: float, *, initial: float, final: float, end: floa
         end: progress from which on ``final`` holds.
 
     Example:
-        The paper's pace, which reaches its bound after half of the epochs:
+        The paper's gamma, which reaches its bound after half of the epochs:
 
-        >>> from monai_spct.functional import geometric_growth, pace_upper_bound
-        >>> [round(geometric_growth(e / 100, initial=0.2, final=pace_upper_bound(2)), 2) for e in (0, 1, 25, 50, 99)]
+        >>> from monai_spct.functional import geometric_growth, gamma_upper_bound
+        >>> [round(geometric_growth(e / 100, initial=0.2, final=gamma_upper_bound(2)), 2) for e in (0, 1, 25, 50, 99)]
         [0.2, 0.22, 1.88, 17.61, 17.61]
     """
     positive("initial", initial)

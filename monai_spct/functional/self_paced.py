@@ -11,7 +11,7 @@ from torch import Tensor
 from monai_spct.functional.checks import at_least, in_unit_interval, positive
 from monai_spct.functional.divergence import generalized_jsd, kl_divergence, mixture
 
-__all__ = ["initial_pace", "pace_upper_bound", "self_paced_jsd", "self_paced_weights"]
+__all__ = ["gamma_upper_bound", "initial_gamma", "self_paced_jsd", "self_paced_weights"]
 
 
 def self_paced_weights(log_probs: Tensor, consensus: Tensor, *, gamma: float | Tensor, eps: float = 1e-5) -> Tensor:
@@ -88,8 +88,8 @@ def self_paced_jsd(
     return total * generalized_jsd(log_probs, weights / total, alpha=alpha), weights
 
 
-def pace_upper_bound(num_views: int, eps: float = 1e-5) -> float:
-    r"""The pace beyond which every voxel takes part, :math:`\log_2(K / \epsilon)`.
+def gamma_upper_bound(num_views: int, eps: float = 1e-5) -> float:
+    r"""The learning pace beyond which every voxel takes part, :math:`\log_2(K / \epsilon)`.
 
     It bounds the divergence of a network from the weighted mean of ``num_views`` networks whose weights are at least
     ``eps``. The paper's bound is in bits; it holds all the more for the divergences here, which are in nats.
@@ -106,15 +106,15 @@ def pace_upper_bound(num_views: int, eps: float = 1e-5) -> float:
         on the Shannon entropy", 1991.
 
     Example:
-        >>> from monai_spct.functional import pace_upper_bound
-        >>> round(pace_upper_bound(2, eps=1e-5), 2)
+        >>> from monai_spct.functional import gamma_upper_bound
+        >>> round(gamma_upper_bound(2, eps=1e-5), 2)
         17.61
     """
     in_unit_interval("eps", positive("eps", eps))
     return math.log2(at_least("num_views", num_views, 2) / eps)
 
 
-def initial_pace(labeled_share: float, paces: Mapping[str, float] | Mapping[float, float]) -> float:
+def initial_gamma(labeled_share: float, gammas: Mapping[str, float] | Mapping[float, float]) -> float:
     r"""The first learning pace :math:`\gamma_0` for a labeled share of the patients.
 
     It is that of the smallest listed ratio which the share does not exceed, and above all of them that of the largest.
@@ -123,20 +123,20 @@ def initial_pace(labeled_share: float, paces: Mapping[str, float] | Mapping[floa
 
     Args:
         labeled_share: labeled patients as a share of all that are trained on.
-        paces: pace by ratio; a ratio may be a word, since JSON has no numbers as keys.
+        gammas: gamma by ratio; a ratio may be a word, since JSON has no numbers as keys.
 
     Raises:
         ValueError: if nothing is listed.
 
     Reference:
-        Wang et al., Medical Image Analysis 2021: "Implementation details" has the paces.
+        Wang et al., Medical Image Analysis 2021: "Implementation details" has the gammas.
 
     Example:
-        >>> from monai_spct.functional import initial_pace
-        >>> [initial_pace(patients / 36, {"0.1": 0.2, "0.07": 0.4}) for patients in (1, 2, 3, 36)]
+        >>> from monai_spct.functional import initial_gamma
+        >>> [initial_gamma(patients / 36, {"0.1": 0.2, "0.07": 0.4}) for patients in (1, 2, 3, 36)]
         [0.4, 0.4, 0.2, 0.2]
     """
-    ordered = sorted((float(ratio), pace) for ratio, pace in paces.items())
+    ordered = sorted((float(ratio), gamma) for ratio, gamma in gammas.items())
     if not ordered:
-        raise ValueError("`paces` must list at least one ratio, got none.")
-    return next((pace for ratio, pace in ordered if labeled_share <= ratio), ordered[-1][1])
+        raise ValueError("`gammas` must list at least one ratio, got none.")
+    return next((gamma for ratio, gamma in ordered if labeled_share <= ratio), ordered[-1][1])

@@ -35,7 +35,7 @@ def curves_figure(
 ) -> Figure:
     """The course of trainings: a panel for each quantity, a line for each system.
 
-    The line is the mean over the seeds, as far as all of them have come; each seed is a thin line. The pace has a
+    The line is the mean over the seeds, as far as all of them have come; each seed is a thin line. Gamma has a
     logarithmic axis. What not every epoch has, such as the scores of validations, has a point where it was found.
 
     Args:
@@ -49,9 +49,9 @@ def curves_figure(
 
     Example:
         >>> from monai_spct.handlers import curves_figure
-        >>> history = [{"epoch": 1.0, "loss": 0.9, "pace": 0.2}, {"epoch": 2.0, "loss": 0.7, "pace": 0.4}]
+        >>> history = [{"epoch": 1.0, "loss": 0.9, "gamma": 0.2}, {"epoch": 2.0, "loss": 0.7, "gamma": 0.4}]
         >>> [axes.get_title() for axes in curves_figure({"Ours": [history]}).axes]
-        ['loss', 'pace']
+        ['loss', 'gamma']
     """
     quantities = _quantities((row for runs in histories.values() for history in runs for row in history), constants)
     if not quantities:
@@ -71,7 +71,7 @@ def curves_figure(
         axes.grid(visible=True, color="0.9", linewidth=0.5)
         axes.set_xlim(min(epochs) - beside, max(epochs) + beside)  # one for all, wherever a quantity begins
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
-        if quantity == "pace":
+        if quantity == "gamma":
             axes.set_yscale("log")
         if place + columns >= len(quantities):
             axes.set_xlabel("epoch", fontsize=TEXT)

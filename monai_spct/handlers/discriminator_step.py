@@ -1,4 +1,4 @@
-"""The evaluation network of adversarial training learns beside the students."""
+"""The discriminator of adversarial training learns beside the students."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DiscriminatorStep"]
 
 
 class DiscriminatorStep:
-    """Ignite handler for a :class:`~monai_spct.engines.SemiSupervisedTrainer`: a step of the evaluation network.
+    """Ignite handler for a :class:`~monai_spct.engines.SemiSupervisedTrainer`: a step of the discriminator.
 
     After each iteration it learns to tell the students' segmentations of labeled images from those of unlabeled ones,
     both without their gradients. Its loss appears as ``discriminator_loss`` in the output. The states of network and
@@ -24,7 +24,7 @@ class DiscriminatorStep:
 
     Args:
         discriminator: from images ``(B, C_in, *S)`` and probabilities ``(B, C, *S)`` to logits ``(B,)``, as
-            :class:`~monai_spct.networks.EvaluationNetwork`; the same that the inferer has.
+            :class:`~monai_spct.networks.Discriminator`; the same that the inferer has.
         optimizer: of the discriminator's parameters.
 
     Raises:
@@ -39,10 +39,10 @@ class DiscriminatorStep:
         >>> from monai_spct.engines import SemiSupervisedTrainer
         >>> from monai_spct.handlers import DiscriminatorStep
         >>> from monai_spct.inferers import SemiSupervisedInferer
-        >>> from monai_spct.networks import Ensemble, EvaluationNetwork
-        >>> from monai_spct.objectives import Adversarial, Objective, Supervised, Weighted
+        >>> from monai_spct.networks import Ensemble, Discriminator
+        >>> from monai_spct.objectives import Adversarial, Objective, Supervised, WeightedTerm
         >>> students = Ensemble([torch.nn.Conv2d(1, 2, 3, padding=1)])
-        >>> judge = EvaluationNetwork(num_classes=2, features=4)
+        >>> judge = Discriminator(num_classes=2, features=4)
         >>> batch = {"image": torch.rand(2, 1, 64, 64), "label": torch.ones(2, 1, 64, 64)}
         >>> trainer = SemiSupervisedTrainer(
         ...     device="cpu",
@@ -50,7 +50,7 @@ class DiscriminatorStep:
         ...     train_data_loader=[{**batch, "unlabeled": torch.rand(3, 1, 64, 64)}],
         ...     network=students,
         ...     optimizer=torch.optim.RAdam(students.parameters(), lr=0.01),
-        ...     objective=Objective(supervised=Supervised(), adversarial=Weighted(Adversarial(), weight=0.1)),
+        ...     objective=Objective(supervised=Supervised(), adversarial=WeightedTerm(Adversarial(), weight=0.1)),
         ...     inferer=SemiSupervisedInferer(discriminator=judge),
         ...     train_handlers=[DiscriminatorStep(judge, torch.optim.Adam(judge.parameters(), lr=1e-4))],
         ... )
@@ -81,7 +81,7 @@ class DiscriminatorStep:
                 self._logits(unlabeled_image, unlabeled.detach().exp()),
             )
             loss.backward()  # type: ignore[no-untyped-call]
-        # as those of the students are, so that each process has the same evaluation network
+        # as those of the students are, so that each process has the same discriminator
         average_over_processes(p.grad for p in self.discriminator.parameters() if p.grad is not None)
         self.optimizer.step()
         output = trainer.state.output

@@ -183,9 +183,9 @@ def read_history(path: str | os.PathLike[str]) -> list[dict[str, float]]:
         >>> from pathlib import Path
         >>> from monai_spct.handlers import read_history
         >>> path = Path(tempfile.mkdtemp()) / "history.csv"
-        >>> _ = path.write_text("epoch,loss,pace\n1.0,0.5,0.2\n2.0,0.25,\n")
+        >>> _ = path.write_text("epoch,loss,gamma\n1.0,0.5,0.2\n2.0,0.25,\n")
         >>> read_history(path)
-        [{'epoch': 1.0, 'loss': 0.5, 'pace': 0.2}, {'epoch': 2.0, 'loss': 0.25}]
+        [{'epoch': 1.0, 'loss': 0.5, 'gamma': 0.2}, {'epoch': 2.0, 'loss': 0.25}]
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as file:

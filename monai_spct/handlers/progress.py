@@ -22,8 +22,8 @@ def scalars(output: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
     Example:
         >>> import torch
         >>> from monai_spct.handlers import scalars
-        >>> scalars({"image": torch.zeros(4, 1, 8, 8), "loss": torch.tensor(0.5), "pace": 0.2})
-        {'loss': tensor(0.5000), 'pace': 0.2}
+        >>> scalars({"image": torch.zeros(4, 1, 8, 8), "loss": torch.tensor(0.5), "gamma": 0.2})
+        {'loss': tensor(0.5000), 'gamma': 0.2}
     """
     items = output[0] if isinstance(output, list) else output
     return {

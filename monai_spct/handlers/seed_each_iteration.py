@@ -16,14 +16,14 @@ class SeedEachIteration:
     """Ignite handler for a training in several processes: each one draws its own random numbers, anew each time.
 
     A checkpoint is written by one process and holds the state of its random generators alone. With this handler that
-    does not matter: what a process draws in an iteration, as dropout and moves, depends on the seed, the number of the
-    process and the iteration, so a run that goes on draws what it would have drawn.
+    does not matter: what a process draws in an iteration, as for dropout and augmentation, depends on the seed, the number of
+    the process and the iteration, so a run that goes on draws what it would have drawn.
 
     Args:
         seed: of the whole run.
         rank: the number of this process, from 0.
-        move: an object with a random state of its own, as :class:`~monai_spct.transforms.RandomQuarterTurn`; none if
-            there are only the global ones.
+        transform: an object with a random state of its own, as :class:`~monai_spct.transforms.RandomQuarterTurn`; none
+            if there are only the global ones.
 
     Example:
         >>> import torch
@@ -37,10 +37,10 @@ class SeedEachIteration:
         (True, False)
     """
 
-    def __init__(self, *, seed: int, rank: int = 0, move: Randomizable | None = None) -> None:
+    def __init__(self, *, seed: int, rank: int = 0, transform: Randomizable | None = None) -> None:
         self.seed = at_least("seed", seed, 0)
         self.rank = at_least("rank", rank, 0)
-        self.move = move
+        self.transform = transform
 
     def attach(self, engine: Engine) -> None:
         """Seed whenever an iteration of ``engine`` starts."""
@@ -49,7 +49,7 @@ class SeedEachIteration:
     def __call__(self, engine: Engine) -> None:
         """Seed for the iteration that ``engine`` is in."""
         rng = np.random.default_rng((self.seed, self.rank, engine.state.iteration))
-        for_python, for_numpy, for_torch, for_moves = rng.integers(2**32, size=4).tolist()
+        for_python, for_numpy, for_torch, for_transform = rng.integers(2**32, size=4).tolist()
         seed_everything((for_python, for_numpy, for_torch))
-        if self.move is not None:
-            self.move.set_random_state(seed=for_moves)
+        if self.transform is not None:
+            self.transform.set_random_state(seed=for_transform)

@@ -15,23 +15,23 @@ from monai_spct.networks import Ensemble, batch_statistics
 
 __all__ = ["SemiSupervisedInferer"]
 
-Move = Callable[[Tensor], tuple[Tensor, Callable[[Tensor], Tensor]]]
+Transform = Callable[[Tensor], tuple[Tensor, Callable[[Tensor], Tensor]]]
 
 
 class SemiSupervisedInferer(Inferer):
-    """Students see labeled and moved unlabeled images in one pass, teachers the unmoved unlabeled ones.
+    """Students see labeled and augmented unlabeled images in one pass, teachers the original ones.
 
     One pass over both kinds of images gives a batch normalization the statistics of both, and costs less than two.
 
     Args:
         teachers: frozen networks, one for each student, which run without gradient in the mode that they are in, see
             also ``batch_statistics``; none for methods without teachers.
-        move: from images to moved images and a function that takes predictions back, for example
+        transform: from images to augmented ones and a function that takes predictions back, for example
             :class:`~monai_spct.transforms.RandomQuarterTurn`; none leaves the images as they are.
         uncertainty: from teachers and unlabeled images to the teachers' uncertainty at each voxel, for example
             :class:`~monai_spct.inferers.MonteCarloDropout`; needs teachers.
         discriminator: from images and the students' probabilities to a logit for each image, for example
-            :class:`~monai_spct.networks.EvaluationNetwork`. Here it judges and does not learn.
+            :class:`~monai_spct.networks.Discriminator`. Here it judges and does not learn.
         batch_statistics: whether the teachers' batch normalizations go by the unlabeled batch, as the students' do by
             theirs, instead of the running statistics, which come from all images alike. Where intensities differ
             between patients, as in MRI of several centers, the running ones let teachers miss a structure, and
@@ -46,7 +46,7 @@ class SemiSupervisedInferer(Inferer):
         >>> from monai_spct.networks import ENet, Ensemble, frozen_copy
         >>> from monai_spct.transforms import RandomQuarterTurn
         >>> students = Ensemble([ENet(), ENet()])
-        >>> inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn())
+        >>> inferer = SemiSupervisedInferer(teachers=frozen_copy(students), transform=RandomQuarterTurn())
         >>> predictions = inferer(torch.rand(2, 1, 32, 32), students, unlabeled=torch.rand(3, 1, 32, 32))
         >>> {name: tuple(prediction.shape) for name, prediction in predictions.items()}
         {'labeled': (2, 2, 4, 32, 32), 'unlabeled': (2, 3, 4, 32, 32), 'teacher': (2, 3, 4, 32, 32)}
@@ -56,7 +56,7 @@ class SemiSupervisedInferer(Inferer):
         self,
         *,
         teachers: Ensemble | None = None,
-        move: Move | None = None,
+        transform: Transform | None = None,
         uncertainty: Callable[[Ensemble, Tensor], Tensor] | None = None,
         discriminator: nn.Module | None = None,
         batch_statistics: bool = True,
@@ -67,7 +67,7 @@ class SemiSupervisedInferer(Inferer):
         if not isinstance(batch_statistics, bool):  # a word from a command line would count as true
             raise ValueError(f"`batch_statistics` must be True or False, got {batch_statistics!r}.")
         self.teachers = teachers
-        self.move = move
+        self.transform = transform
         self.uncertainty = uncertainty
         self.discriminator = discriminator
         self.batch_statistics = batch_statistics
@@ -91,8 +91,8 @@ class SemiSupervisedInferer(Inferer):
                 "labeled and unlabeled images must have the same channels and size, got "
                 f"{tuple(inputs.shape[1:])} and {tuple(unlabeled.shape[1:])}."
             )
-        moved, undo = (unlabeled, _unmoved) if self.move is None else self.move(unlabeled)
-        images = torch.cat([inputs, moved])
+        augmented, undo = (unlabeled, _unchanged) if self.transform is None else self.transform(unlabeled)
+        images = torch.cat([inputs, augmented])
         if inputs.ndim == 4 and inputs.stride(1) == 1:  # the joint batch of images that are channels last is not
             images = images.to(memory_format=torch.channels_last)
         logits = network(images, *args, **kwargs)
@@ -108,8 +108,8 @@ class SemiSupervisedInferer(Inferer):
                     predictions["uncertainty"] = self.uncertainty(self.teachers, unlabeled)
         if self.discriminator is not None:
             with _frozen(self.discriminator):
-                verdicts = [self.discriminator(unlabeled, log_probs.exp()) for log_probs in predictions["unlabeled"]]
-            predictions.update(verdict=torch.stack(verdicts), image=inputs, unlabeled_image=unlabeled)
+                logits = [self.discriminator(unlabeled, log_probs.exp()) for log_probs in predictions["unlabeled"]]
+            predictions.update(discriminator_logits=torch.stack(logits), image=inputs, unlabeled_image=unlabeled)
         return predictions
 
 
@@ -126,5 +126,5 @@ def _frozen(module: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _unmoved(prediction: Tensor) -> Tensor:
+def _unchanged(prediction: Tensor) -> Tensor:
     return prediction

@@ -31,7 +31,7 @@ class SelfPacedJSDLoss(_Loss):
 
     Args:
         gamma: the learning pace :math:`\gamma`, positive. Around 0.2 at first; above
-            :func:`~monai_spct.functional.pace_upper_bound` all voxels take part, and the loss nears K times the plain
+            :func:`~monai_spct.functional.gamma_upper_bound` all voxels take part, and the loss nears K times the plain
             divergence.
         alpha: :math:`\alpha`, 0 to 1. Above 0, networks are also asked to be certain.
         eps: :math:`\epsilon`, the smallest weight, above 0 and at most 1.

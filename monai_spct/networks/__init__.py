@@ -1,18 +1,18 @@
 """Networks: backbones from an image to logits, and ensembles of them."""
 
 from monai_spct.networks.batch_statistics import batch_statistics
+from monai_spct.networks.discriminator import Discriminator
 from monai_spct.networks.enet import ENet
 from monai_spct.networks.ensemble import Ensemble, build_ensemble, compiled, frozen_copy
-from monai_spct.networks.evaluation import EvaluationNetwork
 from monai_spct.networks.prelu import PReLU
 from monai_spct.networks.segnet import SegNet
 from monai_spct.networks.unet import UNet
 from monai_spct.networks.weights import count_networks, load_weights
 
 __all__ = [
+    "Discriminator",
     "ENet",
     "Ensemble",
-    "EvaluationNetwork",
     "PReLU",
     "SegNet",
     "UNet",

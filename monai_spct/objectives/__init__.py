@@ -4,7 +4,7 @@ from monai_spct.objectives.adversarial import Adversarial, discrimination_loss
 from monai_spct.objectives.co_training import CoTraining, SelfPacedCoTraining
 from monai_spct.objectives.consistency import CertainConsistency, Consistency, squared_error
 from monai_spct.objectives.entropy_minimization import EntropyMinimization
-from monai_spct.objectives.objective import Objective, Schedule, Term, Weighted, as_schedule
+from monai_spct.objectives.objective import Objective, Schedule, Term, WeightedTerm, as_schedule
 from monai_spct.objectives.step import Step
 from monai_spct.objectives.supervised import Supervised, cross_entropy
 
@@ -20,7 +20,7 @@ __all__ = [
     "Step",
     "Supervised",
     "Term",
-    "Weighted",
+    "WeightedTerm",
     "as_schedule",
     "cross_entropy",
     "discrimination_loss",

@@ -12,12 +12,12 @@ __all__ = ["Adversarial", "discrimination_loss"]
 
 
 class Adversarial:
-    r"""Binary cross-entropy between an evaluation network's verdict on unlabeled images and "labeled", mean over both.
+    r"""Students learn that the discriminator takes unlabeled images for labeled ones: binary cross-entropy, a mean.
 
-    The evaluation network learns in :class:`~monai_spct.handlers.DiscriminatorStep`, not from this.
+    The discriminator learns in :class:`~monai_spct.handlers.DiscriminatorStep`, not from this.
 
     Raises:
-        ValueError: in the call, when the step has no verdict.
+        ValueError: in the call, when the step has no discriminator logits.
 
     Reference:
         Zhang et al., "Deep adversarial networks for biomedical image segmentation utilizing unannotated images",
@@ -26,19 +26,20 @@ class Adversarial:
     Example:
         >>> import torch
         >>> from monai_spct.objectives import Adversarial, Step
-        >>> step = Step(0.0, torch.zeros(4, 1, 8, 8), torch.zeros(1, 4, 4, 8, 8), verdict=torch.zeros(1, 6))
-        >>> Adversarial()(step)  # log 2: the evaluation network cannot tell
+        >>> logits = torch.zeros(1, 6)
+        >>> step = Step(0.0, torch.zeros(4, 1, 8, 8), torch.zeros(1, 4, 4, 8, 8), discriminator_logits=logits)
+        >>> Adversarial()(step)  # log 2: the discriminator cannot tell
         tensor(0.6931)
     """
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar."""
-        verdict = step.require_verdict(type(self).__name__)
-        return F.binary_cross_entropy_with_logits(verdict, torch.ones_like(verdict))
+        logits = step.require_discriminator_logits(type(self).__name__)
+        return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
 
 
 def discrimination_loss(labeled: Tensor, unlabeled: Tensor) -> Tensor:
-    """What the evaluation network minimizes: cross-entropy of its logits for labeled (1) and unlabeled (0) images.
+    """What the discriminator minimizes: cross-entropy of its logits for labeled (1) and unlabeled (0) images.
 
     Args:
         labeled: logits of any shape.

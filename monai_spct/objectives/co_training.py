@@ -59,13 +59,13 @@ class CoTraining:
 class SelfPacedCoTraining:
     r"""The self-paced Jensen-Shannon divergence of the students, mean over voxels and images.
 
-    It is the paper's :math:`\mathcal{L}_\mathrm{spc}`. It leaves three notes: ``pace``, ``selected_share`` (the share
+    It is the paper's :math:`\mathcal{L}_\mathrm{spc}`. It leaves three notes: ``gamma``, ``selected_share`` (the share
     of weights above ``eps``) and ``disagreement`` (the share of voxels at which not all students give the same class).
 
     The loss may rise while students come to agree at a small pace: their weights rise, and it is weighted by their sum.
 
     Args:
-        pace: :math:`\gamma`, positive, a number or a function of the run's progress.
+        gamma: :math:`\gamma`, positive, a number or a function of the run's progress.
         alpha: share of the entropy term, 0 to 1, a number or a function of the run's progress.
         eps: the smallest weight.
 
@@ -80,25 +80,25 @@ class SelfPacedCoTraining:
         >>> from monai_spct.objectives import SelfPacedCoTraining, Step
         >>> views = torch.randn(2, 6, 4, 8, 8).log_softmax(2)
         >>> step = Step(0.0, torch.zeros(4, 1, 8, 8), torch.zeros(2, 4, 4, 8, 8), unlabeled=views)
-        >>> SelfPacedCoTraining(pace=0.2)(step) > 0, sorted(step.notes)
-        (tensor(True), ['disagreement', 'pace', 'selected_share'])
+        >>> SelfPacedCoTraining(gamma=0.2)(step) > 0, sorted(step.notes)
+        (tensor(True), ['disagreement', 'gamma', 'selected_share'])
     """
 
-    def __init__(self, pace: float | Schedule, *, alpha: float | Schedule = 0.0, eps: float = 1e-5) -> None:
-        self.pace = as_schedule(pace)
+    def __init__(self, gamma: float | Schedule, *, alpha: float | Schedule = 0.0, eps: float = 1e-5) -> None:
+        self.gamma = as_schedule(gamma)
         self.alpha = as_schedule(alpha)
         self.eps = in_unit_interval("eps", positive("eps", eps))
         for progress in (0.0, 0.5, 1.0):  # a wrong schedule is found before training, not in its middle
-            positive("pace", self.pace(progress))
+            positive("gamma", self.gamma(progress))
             in_unit_interval("alpha", self.alpha(progress))
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar."""
         views = _views(step, type(self).__name__)
-        gamma = self.pace(step.progress)
+        gamma = self.gamma(step.progress)
         loss, weights = self_paced_jsd(views, gamma=gamma, alpha=self.alpha(step.progress), eps=self.eps)
         with torch.no_grad():
-            step.notes["pace"] = gamma
+            step.notes["gamma"] = gamma
             step.notes["selected_share"] = (weights > self.eps).float().mean()
             step.notes["disagreement"] = _disagreement(views)
         return loss.mean()

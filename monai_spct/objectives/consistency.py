@@ -1,4 +1,4 @@
-"""Students agree with their teachers under random moves of the image."""
+"""Students agree with their teachers about augmented images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def squared_error(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 class Consistency:
-    r"""What a student says about a moved image should be what its teacher says about the original.
+    r"""What a student says about a augmented image should be what its teacher says about the original.
 
     It is the paper's :math:`\mathcal{L}_\mathrm{reg}`, but a mean over voxels and classes.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from monai_spct.objectives.step import Step
 
-__all__ = ["Objective", "Schedule", "Term", "Weighted", "as_schedule"]
+__all__ = ["Objective", "Schedule", "Term", "WeightedTerm", "as_schedule"]
 
 Term: TypeAlias = Callable[[Step], Tensor]
 Schedule: TypeAlias = Callable[[float], float]
@@ -29,7 +29,7 @@ def as_schedule(value: float | Schedule) -> Schedule:
     return lambda progress: constant  # noqa: ARG005 - a schedule takes the progress, also where it does not matter
 
 
-class Weighted:
+class WeightedTerm:
     """``weight * term``.
 
     Args:
@@ -38,9 +38,9 @@ class Weighted:
 
     Example:
         >>> import torch
-        >>> from monai_spct.objectives import Step, Supervised, Weighted
+        >>> from monai_spct.objectives import Step, Supervised, WeightedTerm
         >>> step = Step(progress=0.0, label=torch.zeros(1, 1, 8, 8), labeled=torch.zeros(2, 1, 4, 8, 8))
-        >>> Weighted(Supervised(), weight=0.5)(step)  # half of log 4
+        >>> WeightedTerm(Supervised(), weight=0.5)(step)  # half of log 4
         tensor(0.6931)
     """
 
@@ -56,7 +56,7 @@ class Weighted:
 class Objective:
     """The sum of named terms. The names are what is logged: ``supervised=`` appears as ``supervised_loss``.
 
-    Of a :class:`Weighted` term it leaves the weight as a note: that of ``consistency=`` is ``consistency_weight``.
+    Of a :class:`WeightedTerm` term it leaves the weight as a note: that of ``consistency=`` is ``consistency_weight``.
 
     Args:
         terms: from a step to a scalar, by name; at least one.
@@ -81,7 +81,7 @@ class Objective:
         """The sum as ``loss`` and its parts as ``<name>_loss``, all scalars, with gradient."""
         parts: dict[str, Tensor] = {}
         for name, term in self.terms.items():
-            if isinstance(term, Weighted):
+            if isinstance(term, WeightedTerm):
                 weight = step.notes[f"{name}_weight"] = term.weight(step.progress)
                 parts[f"{name}_loss"] = weight * term.term(step)
             else:

@@ -17,16 +17,16 @@ class Step:
         progress: share of the run's epochs that are complete, from 0 to below 1.
         label: class indices of the labeled images, ``(B, 1, *S)``.
         labeled: students' logits for the labeled images, ``(K, B, C, *S)``.
-        unlabeled: students' log-probabilities for the unlabeled images, in the frame of the unmoved image,
+        unlabeled: students' log-probabilities for the unlabeled images, in the frame of the original image,
             ``(K, U, C, *S)``; none in a supervised run.
         teacher: teachers' log-probabilities for the same images, without gradient, ``(K, U, C, *S)``; none without
             teachers.
         uncertainty: entropy of the teachers' mean prediction over several stochastic passes, in nats,
             ``(K, U, *S)``; none without such passes.
-        verdict: an evaluation network's logits for the students' predictions of the unlabeled images, ``(K, U)``, whose
-            gradient goes to the students alone; none without such a network.
+        discriminator_logits: what a discriminator says about the students' predictions for the unlabeled images,
+            ``(K, U)``, with gradient for the students alone; none without a discriminator.
         image: the labeled images, ``(B, C_in, *S)``, for what learns beside the students; no term needs them.
-        unlabeled_image: the unlabeled ones, unmoved, ``(U, C_in, *S)``.
+        unlabeled_image: the unlabeled ones, as they are, ``(U, C_in, *S)``.
         notes: where a term leaves scalars that are worth logging beside its loss.
 
     Example:
@@ -43,7 +43,7 @@ class Step:
     unlabeled: Tensor | None = None
     teacher: Tensor | None = None
     uncertainty: Tensor | None = None
-    verdict: Tensor | None = None
+    discriminator_logits: Tensor | None = None
     image: Tensor | None = None
     unlabeled_image: Tensor | None = None
     notes: dict[str, Tensor | float] = field(default_factory=dict)
@@ -72,14 +72,14 @@ class Step:
             )
         return self.uncertainty
 
-    def require_verdict(self, reader: str) -> Tensor:
-        """The verdict on unlabeled images, or a ``ValueError`` that says who should supply it."""
-        if self.verdict is None:
+    def require_discriminator_logits(self, reader: str) -> Tensor:
+        """The discriminator's logits for unlabeled images, or a ``ValueError`` that says who should supply them."""
+        if self.discriminator_logits is None:
             raise ValueError(
-                f"`{reader}` needs a verdict on unlabeled images: give `SemiSupervisedInferer` its `discriminator`, "
-                "and batches an entry `unlabeled`."
+                f"`{reader}` needs a discriminator's logits: give `SemiSupervisedInferer` its `discriminator`, and batches "
+                "an entry `unlabeled`."
             )
-        return self.verdict
+        return self.discriminator_logits
 
     def require_images(self, reader: str) -> tuple[Tensor, Tensor]:
         """Labeled and unlabeled images, or a ``ValueError`` that says who should supply them."""

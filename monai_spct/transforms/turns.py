@@ -38,7 +38,7 @@ def turn(batch: Tensor, turns: np.ndarray, *, spatial_dims: int) -> Tensor:
 
 
 class RandomQuarterTurn(Randomizable):
-    """A quarter turn drawn for each image of a batch, and its undo for predictions about the moved batch.
+    """A quarter turn drawn for each image of a batch, and its undo for predictions about the augmented batch.
 
     The turns are in the plane of the first two spatial axes, the axial plane of MONAI's volumes. Images that are not
     square in that plane are turned by half turns only, so that a batch keeps one shape.
@@ -49,10 +49,10 @@ class RandomQuarterTurn(Randomizable):
     Example:
         >>> import torch
         >>> from monai_spct.transforms import RandomQuarterTurn
-        >>> move = RandomQuarterTurn(seed=0)
+        >>> transform = RandomQuarterTurn(seed=0)
         >>> images = torch.rand(6, 1, 8, 8)
-        >>> moved, undo = move(images)
-        >>> bool((moved == images).all()), bool((undo(moved) == images).all())
+        >>> augmented, undo = transform(images)
+        >>> bool((augmented == images).all()), bool((undo(augmented) == images).all())
         (False, True)
     """
 
@@ -66,7 +66,7 @@ class RandomQuarterTurn(Randomizable):
         self.turns = self.R.randint(4, size=len(data)) if square else 2 * self.R.randint(2, size=len(data))
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """The moved images ``(B, C, *S)`` and a function that takes predictions ``(..., B, C', *S)`` back."""
+        """The augmented images ``(B, C, *S)`` and a function that takes predictions ``(..., B, C', *S)`` back."""
         self.randomize(images)
         turns, spatial_dims = self.turns, images.ndim - 2
 

@@ -64,7 +64,7 @@ def bundle(task: Task, output: str) -> ConfigParser:
             "ema_decay": DECAY,
             "objective::co_training::weight": LOSS["co_training_weight"],
             "objective::consistency::weight": LOSS["consistency_weight"],
-            "objective::co_training::term::pace": LOSS["gamma"],
+            "objective::co_training::term::gamma": LOSS["gamma"],
             "objective::co_training::term::alpha": LOSS["alpha"],
             "objective::co_training::term::eps": LOSS["eps"],
         }

@@ -154,10 +154,10 @@ def plain_iteration(
 ) -> Tensor:
     """One iteration of training: loss, step, teachers. ``turns`` are quarter turns, one for each unlabeled image."""
     image, label, unlabeled = batch["image"], batch["label"][:, 0].long(), batch["unlabeled"]
-    moved = torch.stack([torch.rot90(one, k, (1, 2)) for one, k in zip(unlabeled, turns, strict=True)])
+    augmented = torch.stack([torch.rot90(one, k, (1, 2)) for one, k in zip(unlabeled, turns, strict=True)])
     supervised, views, consistency = [], [], []
     for student, teacher in zip(students, teachers, strict=True):
-        logits = student(torch.cat([image, moved]))
+        logits = student(torch.cat([image, augmented]))
         supervised.append(F.cross_entropy(logits[: len(image)], label))
         turned = logits[len(image) :].softmax(1)
         p = torch.stack([torch.rot90(one, -k, (1, 2)) for one, k in zip(turned, turns, strict=True)])

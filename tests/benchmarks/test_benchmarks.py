@@ -14,7 +14,7 @@ from monai_spct.engines import SemiSupervisedTrainer
 from monai_spct.handlers import EMATeacher
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, build_ensemble, frozen_copy
-from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
+from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, WeightedTerm
 from monai_spct.transforms import RandomQuarterTurn
 from tests.benchmarks import growth, inference, kernels, memory, soak, step
 from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task, plain_copy
@@ -67,12 +67,12 @@ def test_the_fast_path_and_the_plain_path_agree(views):
         optimizer=torch.optim.RAdam(students.parameters(), lr=0.01, foreach=True),
         objective=Objective(
             supervised=Supervised(),
-            co_training=Weighted(
+            co_training=WeightedTerm(
                 SelfPacedCoTraining(LOSS["gamma"], alpha=LOSS["alpha"], eps=LOSS["eps"]), LOSS["co_training_weight"]
             ),
-            consistency=Weighted(Consistency(), LOSS["consistency_weight"]),
+            consistency=WeightedTerm(Consistency(), LOSS["consistency_weight"]),
         ),
-        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=7)),
+        inferer=SemiSupervisedInferer(teachers=teachers, transform=RandomQuarterTurn(seed=7)),
         to_kwargs={"memory_format": torch.channels_last},
         train_handlers=[EMATeacher(teachers, students, decay=DECAY)],
     )

@@ -23,7 +23,7 @@ from monai_spct.functional import average_over_processes, entropy, log_softmax
 from monai_spct.handlers import AverageBuffers, DiscriminatorStep, SaveCheckpoints
 from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss, _Losses
 from monai_spct.inferers import SemiSupervisedInferer
-from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
+from monai_spct.networks import Discriminator, Ensemble, build_ensemble, frozen_copy
 from monai_spct.objectives import (
     Adversarial,
     CertainConsistency,
@@ -33,7 +33,7 @@ from monai_spct.objectives import (
     Objective,
     SelfPacedCoTraining,
     Supervised,
-    Weighted,
+    WeightedTerm,
 )
 from monai_spct.workflow import bundles_folder, join_processes, synchronize_batch_norms
 
@@ -96,8 +96,8 @@ class Training:
             found["teachers"] = tensors_of(self["teachers"].state_dict())
         if self["discriminator"] is not None:
             found["discriminator"] = tensors_of(self["train#handlers#1"].state_dict())
-        if self["move"] is not None and hasattr(self["move"], "turns"):
-            found["moves"] = [torch.from_numpy(self["move"].turns)]
+        if self["transform"] is not None and hasattr(self["transform"], "turns"):
+            found["turns"] = [torch.from_numpy(self["transform"].turns)]
         found["dropout"] = [torch.get_rng_state()]
         for name, tensors in found.items():
             self.seen.setdefault(name, []).append(digest(tensors))
@@ -136,12 +136,12 @@ def undecided(teachers: Ensemble, images: torch.Tensor) -> torch.Tensor:
 
 TERMS = {
     "method": {
-        "co_training": Weighted(SelfPacedCoTraining(pace=0.5, alpha=0.1), weight=0.5),
-        "consistency": Weighted(Consistency(), weight=4.0),
+        "co_training": WeightedTerm(SelfPacedCoTraining(gamma=0.5, alpha=0.1), weight=0.5),
+        "consistency": WeightedTerm(Consistency(), weight=4.0),
     },
-    "co_training": {"co_training": CoTraining(), "entropy": Weighted(EntropyMinimization(), weight=0.1)},
-    "ua_mt": {"consistency": Weighted(CertainConsistency(0.9), weight=12.0)},
-    "dan": {"adversarial": Weighted(Adversarial(), weight=0.1)},
+    "co_training": {"co_training": CoTraining(), "entropy": WeightedTerm(EntropyMinimization(), weight=0.1)},
+    "ua_mt": {"consistency": WeightedTerm(CertainConsistency(0.9), weight=12.0)},
+    "dan": {"adversarial": WeightedTerm(Adversarial(), weight=0.1)},
 }
 
 
@@ -181,7 +181,7 @@ def trained(
     teachers = frozen_copy(others)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        judge = EvaluationNetwork(num_classes=3, features=4, num_layers=1).to(device) if name == "dan" else None
+        judge = Discriminator(num_classes=3, features=4, num_layers=1).to(device) if name == "dan" else None
     handlers: list[Any] = [AverageBuffers(students)] if shared else []
     if judge is not None:
         handlers.append(DiscriminatorStep(judge, torch.optim.SGD(judge.parameters(), lr=0.1)))

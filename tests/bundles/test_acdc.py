@@ -52,7 +52,7 @@ LITTLE = {
 }
 STRUCTURES = ("RV", "Myo", "LV")
 LOSSES = ("loss", "supervised_loss", "co_training_loss", "consistency_loss")
-NOTES = ("pace", "selected_share", "disagreement", "co_training_weight", "consistency_weight")
+NOTES = ("gamma", "selected_share", "disagreement", "co_training_weight", "consistency_weight")
 
 
 # Two ways to run a config: as users do, and in this process, which saves the seconds that imports take
@@ -248,7 +248,7 @@ def test_no_file_is_left_half_written(runs):
     assert models == ["best.pt", "epoch_001.pt", "last.pt", "last_1.pt", "model.pt"]
 
 
-def test_p18_losses_pace_and_agreement_are_on_record(runs):
+def test_p18_losses_gamma_and_agreement_are_on_record(runs):
     events = EventAccumulator(str(runs.output / "eval"))
     events.Reload()
     tags = events.Tags()["scalars"]
@@ -258,9 +258,9 @@ def test_p18_losses_pace_and_agreement_are_on_record(runs):
         assert all(math.isfinite(point.value) for point in points), name
     parts = [sum(events.Scalars(name)[n].value for name in LOSSES[1:]) for n in range(4)]
     assert [point.value for point in events.Scalars("loss")] == pytest.approx(parts, rel=1e-5)
-    paces = [point.value for point in events.Scalars("pace")]
-    assert paces[0] == pytest.approx(0.2)
-    assert paces[0] == paces[1] < paces[2] == paces[3]
+    gammas = [point.value for point in events.Scalars("gamma")]
+    assert gammas[0] == pytest.approx(0.2)
+    assert gammas[0] == gammas[1] < gammas[2] == gammas[3]
     for name in ("selected_share", "disagreement"):
         assert all(0 <= point.value <= 1 for point in events.Scalars(name))
     assert "mean_dsc" in tags
@@ -635,7 +635,7 @@ def test_p05_slices_smaller_than_the_crop_are_padded(tmp_path, data):
         ({"num_validation": 4}, "`num_validation` must leave a patient to train on"),
         ({"num_views": 0}, r"`num_views` must be a whole number of at least 1, got 0\."),
         ({"num_views": 1}, r"`num_views` must be .*at least 2, got 1\."),
-        ({"pace_start": -0.2}, r"`initial` must be positive, got -0\.2\."),
+        ({"gamma_start": -0.2}, r"`initial` must be positive, got -0\.2\."),
         ({"alpha": 2}, r"`alpha` must lie between 0 and 1, got 2\.0\."),
         ({"eps": 0}, r"`eps` must be positive, got 0\."),
         ({"ema_decay": 1.5}, r"`decay` must lie between 0 and 1, got 1\.5\."),
@@ -1042,7 +1042,7 @@ def test_no_means_no(tmp_path, data, runs, no):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pace_start": 0}, "`initial` must be positive, got 0"),
+        ({"gamma_start": 0}, "`initial` must be positive, got 0"),
         ({"epoch_length": 0}, "`epoch_length`"),
     ],
     ids=str,

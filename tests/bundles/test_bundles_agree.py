@@ -16,13 +16,13 @@ GRID = {"image_size", "resampling"}
 DIFFERING = {
     ("prostate", "train"): {
         *(DATA | {"cases", "intensity", "test_ratio"}),
-        *("co_training_weight", "pace_start"),
+        *("co_training_weight", "gamma_start"),
     },
     ("prostate", "evaluate"): DATA | {"cases", "intensity", "test_ratio"},
     ("prostate", "inference"): DATA | {"intensity"},
     ("spleen", "train"): {
         *(DATA | GRID | {"cases", "intensity", "num_test"}),
-        *("cache_dir", "crop_size", "learning_rate", "consistency_weight", "pace_start"),
+        *("cache_dir", "crop_size", "learning_rate", "consistency_weight", "gamma_start"),
     },
     ("spleen", "evaluate"): DATA | GRID | {"cases", "intensity", "num_test"},
     ("spleen", "inference"): DATA | GRID | {"intensity"},

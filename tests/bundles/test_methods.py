@@ -26,7 +26,7 @@ from monai_spct.data import (
     write_spleen_phantom,
 )
 from monai_spct.handlers import scalars
-from monai_spct.networks import Ensemble, EvaluationNetwork
+from monai_spct.networks import Discriminator, Ensemble
 from monai_spct.workflow import bundles_folder
 from tests.bundles.states import loaded_safely, same
 
@@ -46,12 +46,12 @@ class Method(NamedTuple):
     terms: set[str]  # beside the supervised one
     students: int = 1
     teachers: bool = False
-    moved: bool = False
+    augmented: bool = False
     notes: frozenset[str] = frozenset()
     teacher_passes: int = 1
 
 
-SPACED = frozenset({"pace", "selected_share", "disagreement"})
+SPACED = frozenset({"gamma", "selected_share", "disagreement"})
 PLAIN = frozenset({"disagreement"})
 CERTAIN = frozenset({"certain_share"})
 METHODS = {
@@ -59,13 +59,13 @@ METHODS = {
     "labeled_only": Method(set()),
     "entropy_minimization": Method({"entropy"}),
     "dan": Method({"adversarial"}),
-    "mean_teacher": Method({"consistency"}, teachers=True, moved=True),
-    "ua_mt": Method({"consistency"}, teachers=True, moved=True, notes=CERTAIN, teacher_passes=9),
+    "mean_teacher": Method({"consistency"}, teachers=True, augmented=True),
+    "ua_mt": Method({"consistency"}, teachers=True, augmented=True, notes=CERTAIN, teacher_passes=9),
     "co_training": Method({"co_training"}, students=2, notes=PLAIN),
     "self_paced": Method({"co_training"}, students=2, notes=SPACED),
-    "self_consistent": Method({"co_training", "consistency"}, students=2, teachers=True, moved=True, notes=PLAIN),
+    "self_consistent": Method({"co_training", "consistency"}, students=2, teachers=True, augmented=True, notes=PLAIN),
     "self_paced_self_consistent": Method(
-        {"co_training", "consistency"}, students=2, teachers=True, moved=True, notes=SPACED
+        {"co_training", "consistency"}, students=2, teachers=True, augmented=True, notes=SPACED
     ),
 }
 EACH = pytest.mark.parametrize("name", METHODS)
@@ -217,7 +217,7 @@ def test_as_many_networks_learn_and_teach_as_the_method_has(trained, name):
     run, method = trained(name), METHODS[name]
     assert len(run["network"].networks) == method.students
     assert (run["teachers"] is not None) == method.teachers
-    assert (run.trainer.inferer.move is not None) == method.moved or not method.terms  # alone, they see nothing moved
+    assert (run.trainer.inferer.transform is not None) == method.augmented or not method.terms  # alone, they see none
     assert run.trainer.inferer.teachers is run["teachers"]
     if method.teachers:
         assert isinstance(run["teachers"], Ensemble)
@@ -368,12 +368,12 @@ def test_p09_where_all_patients_are_labeled_every_method_is_a_supervised_run(tmp
     assert same(run.file("model.pt"), dict(run["predictor"].state_dict()))
 
 
-# The evaluation network of DAN
+# The discriminator of DAN
 
 
-def test_the_evaluation_network_judges_learns_and_is_saved_as_one(trained, data, tmp_path):
+def test_the_discriminator_judges_learns_and_is_saved_as_one(trained, data, tmp_path):
     run = trained("dan")
-    assert isinstance(run["discriminator"], EvaluationNetwork)
+    assert isinstance(run["discriminator"], Discriminator)
     assert run.trainer.inferer.discriminator is run["discriminator"]
     saved = run.file("last.pt")["discriminator_step"]
     assert same(saved["discriminator"], dict(run["discriminator"].state_dict()))
@@ -384,7 +384,7 @@ def test_the_evaluation_network_judges_learns_and_is_saved_as_one(trained, data,
     assert saved["optimizer"]["param_groups"][0]["lr"] == 1e-4
 
 
-def test_students_do_not_hand_the_evaluation_network_to_their_optimizer(trained):
+def test_students_do_not_hand_the_discriminator_to_their_optimizer(trained):
     run = trained("dan")
     mine = {id(p) for group in run["optimizer"].param_groups for p in group["params"]}
     assert mine == {id(p) for p in run["network"].parameters()}
@@ -407,7 +407,7 @@ def test_the_weight_of_a_term_can_be_set(tmp_path, data, name, settings, value):
     assert 0 < weight(0.3) < value
 
 
-def test_the_rate_of_the_evaluation_network_can_be_set(tmp_path, data):
+def test_the_rate_of_the_discriminator_can_be_set(tmp_path, data):
     run = workflow("dan", data, tmp_path, discriminator_learning_rate=0.5)
     assert run.parser.get_parsed_content("discriminator_optimizer").param_groups[0]["lr"] == 0.5
 
@@ -415,7 +415,7 @@ def test_the_rate_of_the_evaluation_network_can_be_set(tmp_path, data):
 def test_a_crop_that_is_too_small_to_judge_is_refused(tmp_path, data):
     with pytest.raises(RuntimeError) as error:
         Trained("dan", data, tmp_path, crop_size=24).run()
-    assert any("`EvaluationNetwork` needs images of at least 32 voxels" in text for text in said_by(error.value))
+    assert any("`Discriminator` needs images of at least 32 voxels" in text for text in said_by(error.value))
 
 
 # Going on
@@ -427,7 +427,7 @@ def crash() -> None:
 
 @pytest.mark.parametrize("name", ["entropy_minimization", "dan", "mean_teacher", "ua_mt", "co_training"])
 def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, tmp_path, name):
-    """Dropout and noise of the teachers' passes and the evaluation network included."""
+    """Dropout and noise of the teachers' passes and the discriminator included."""
     broken = Trained(name, data, tmp_path)
     broken.trainer.add_event_handler(Events.EPOCH_STARTED(once=2), crash)
     with pytest.raises(RuntimeError) as error:

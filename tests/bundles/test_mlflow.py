@@ -65,7 +65,7 @@ def points(output: Path, experiment: str, name: str) -> list[tuple[int, float]]:
 
 def test_each_part_of_the_loss_is_on_record_and_agrees_with_the_history(output):
     history = read_history(output / "eval" / "history.csv")
-    for name in ("loss", "supervised_loss", "co_training_loss", "consistency_loss", "pace", "disagreement"):
+    for name in ("loss", "supervised_loss", "co_training_loss", "consistency_loss", "gamma", "disagreement"):
         steps, values = zip(*points(output, "training", name), strict=True)
         assert steps == (1, 2, 3, 4), name
         means = [(values[0] + values[1]) / 2, (values[2] + values[3]) / 2]

@@ -90,7 +90,7 @@ def test_the_files_are_those_of_one_process(typed, tmp_path):
     for name in ("model.pt", "last.pt", "best.pt"):
         one, two = (torch.load(folder / "models" / name, weights_only=True) for folder in (tmp_path, typed[0]))
         assert one.keys() == two.keys()
-        for key in ("network", "teachers", "optimizer", "move", "run"):
+        for key in ("network", "teachers", "optimizer", "transform", "run"):
             assert one.get(key, {}).keys() == two.get(key, {}).keys()
     one, two = (read_history(folder / "eval" / "history.csv") for folder in (tmp_path, typed[0]))
     assert [row.keys() for row in one] == [row.keys() for row in two]
@@ -180,8 +180,8 @@ def test_students_teachers_and_optimizer_are_the_same_in_both_after_each_iterati
 @EACH
 def test_each_draws_its_own_dropout_and_moves(seen, name):
     run = seen["runs"][name]
-    assert "moves" in run or name in ("dan", "labeled_only")
-    for draws in ("dropout", *({"moves"} & run.keys())):
+    assert "turns" in run or name in ("dan", "labeled_only")
+    for draws in ("dropout", *({"turns"} & run.keys())):
         assert run[draws][0] != run[draws][1]
 
 
@@ -208,7 +208,7 @@ def test_fewer_slices_than_two_batches_recycle_in_both(seen):
 
 def test_p26_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_into, seen):
     """P26: exactly."""
-    for part in ("batch", "gradients", "students", "teachers", "moves", "dropout"):
+    for part in ("batch", "gradients", "students", "teachers", "turns", "dropout"):
         whole, resumed = (seen["runs"][name][part] for name in ("method", "resumed"))
         assert [iterations[2:] for iterations in whole] == resumed, part
     files = [

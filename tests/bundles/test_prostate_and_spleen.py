@@ -193,7 +193,7 @@ def test_a_perfect_network_keeps_its_score_on_the_way_back_from_256(tmp_path):
     assert summary(tmp_path)["mean"]["hd_mean"] <= 2 * math.sqrt(2) + 1e-6
 
 
-# Patients and paces of the paper
+# Patients and gammas of the paper
 
 PATIENTS_OF = {"prostate": 50, "spleen": 41}
 
@@ -204,12 +204,12 @@ def split_of(bundle: str, **settings: object) -> tuple[Split, float]:
     parser.read_config(config(bundle, "train"))
     cases = [{"patient": f"p{n:02d}", "image": f"{n}", "label": f"{n}"} for n in range(PATIENTS_OF[bundle])]
     parser.update({"cases": cases, **settings})
-    pace = parser.get_parsed_content("pace")
-    return parser.get_parsed_content("split"), pace(0.0)
+    gamma = parser.get_parsed_content("gamma")
+    return parser.get_parsed_content("split"), gamma(0.0)
 
 
 @pytest.mark.parametrize(
-    ("bundle", "settings", "labeled", "trained", "tested", "pace"),
+    ("bundle", "settings", "labeled", "trained", "tested", "gamma"),
     [
         ("prostate", {}, 4, 40, 10, 0.4),
         ("prostate", {"labeled_ratio": 0.05}, 2, 40, 10, 0.5),
@@ -218,14 +218,14 @@ def split_of(bundle: str, **settings: object) -> tuple[Split, float]:
         ("spleen", {}, 3, 36, 5, 0.2),
         ("spleen", {"labeled_ratio": 0.07}, 2, 36, 5, 0.4),
         ("spleen", {"labeled_patients": 3}, 3, 36, 5, 0.2),
-        ("spleen", {"labeled_ratio": 0.07, "pace_start": 0.3}, 2, 36, 5, 0.3),
+        ("spleen", {"labeled_ratio": 0.07, "gamma_start": 0.3}, 2, 36, 5, 0.3),
     ],
 )
-def test_patients_and_first_pace_are_those_of_the_paper(bundle, settings, labeled, trained, tested, pace):
+def test_patients_and_first_gamma_are_those_of_the_paper(bundle, settings, labeled, trained, tested, gamma):
     split, first = split_of(bundle, **settings)
     sizes = [len(part) for part in (split.labeled, [*split.labeled, *split.unlabeled], split.test)]
     assert sizes == [labeled, trained, tested]
-    assert first == pytest.approx(pace)
+    assert first == pytest.approx(gamma)
 
 
 @pytest.mark.parametrize("bundle", PATIENTS_OF)

@@ -23,7 +23,7 @@ from monai_spct.engines import SemiSupervisedTrainer, prepare_semi_supervised_ba
 from monai_spct.functional import linear_rampup
 from monai_spct.handlers import DiscriminatorStep, EMATeacher, scalars
 from monai_spct.inferers import MonteCarloDropout, SemiSupervisedInferer
-from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
+from monai_spct.networks import Discriminator, Ensemble, build_ensemble, frozen_copy
 from monai_spct.objectives import (
     Adversarial,
     CertainConsistency,
@@ -33,7 +33,7 @@ from monai_spct.objectives import (
     Objective,
     SelfPacedCoTraining,
     Supervised,
-    Weighted,
+    WeightedTerm,
 )
 from monai_spct.transforms import RandomQuarterTurn
 
@@ -67,7 +67,7 @@ def trainer_of(students: nn.Module, batches, *, objective=None, max_epochs=1, op
         train_data_loader=batches,
         network=students,
         optimizer=optimizer or torch.optim.SGD(students.parameters(), lr=0.1),
-        objective=objective or Objective(supervised=Supervised(), co_training=SelfPacedCoTraining(pace=0.2)),
+        objective=objective or Objective(supervised=Supervised(), co_training=SelfPacedCoTraining(gamma=0.2)),
         **settings,
     )
 
@@ -96,16 +96,16 @@ def by_its_batch(teacher):
 def plain_loop(students, teachers, batches, optimizer, *, gamma, alpha, eps, weights, beta, turns):
     """The whole method as one would write it down; returns the losses."""
     losses = []
-    for step, (batch, moves) in enumerate(zip(batches, turns, strict=True), start=1):
+    for step, (batch, draws) in enumerate(zip(batches, turns, strict=True), start=1):
         image, label, unlabeled = batch["image"], batch["label"][:, 0].long(), batch["unlabeled"]
-        moved = torch.stack([torch.rot90(u, k, (1, 2)) for u, k in zip(unlabeled, moves, strict=True)])
+        augmented = torch.stack([torch.rot90(u, k, (1, 2)) for u, k in zip(unlabeled, draws, strict=True)])
 
         supervised, consistency, probs = 0.0, 0.0, []
         for student, teacher in zip(students, teachers, strict=True):
-            logits = student(torch.cat([image, moved]))
+            logits = student(torch.cat([image, augmented]))
             supervised += F.cross_entropy(logits[: len(image)], label) / len(students)
             answers = logits[len(image) :].softmax(1)
-            back = torch.stack([torch.rot90(p, -k, (1, 2)) for p, k in zip(answers, moves, strict=True)])
+            back = torch.stack([torch.rot90(p, -k, (1, 2)) for p, k in zip(answers, draws, strict=True)])
             with torch.no_grad():
                 target = by_its_batch(teacher)(unlabeled).softmax(1)
             consistency += (back - target).square().mean() / len(students)
@@ -155,10 +155,10 @@ def test_three_iterations_equal_those_of_a_plain_loop(count):
         optimizer=torch.optim.RAdam(students.parameters(), lr=0.05),
         objective=Objective(
             supervised=Supervised(),
-            co_training=Weighted(SelfPacedCoTraining(gamma, alpha=alpha, eps=eps), weights[0]),
-            consistency=Weighted(Consistency(), weights[1]),
+            co_training=WeightedTerm(SelfPacedCoTraining(gamma, alpha=alpha, eps=eps), weights[0]),
+            consistency=WeightedTerm(Consistency(), weights[1]),
         ),
-        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=5)),
+        inferer=SemiSupervisedInferer(teachers=teachers, transform=RandomQuarterTurn(seed=5)),
         train_handlers=[EMATeacher(teachers, students, decay=beta)],
     )
     history = history_of(trainer, *names)
@@ -209,7 +209,7 @@ def test_the_output_has_images_losses_and_notes():
         "loss": scalar,
         "supervised_loss": scalar,
         "co_training_loss": scalar,
-        "pace": None,
+        "gamma": None,
         "selected_share": scalar,
         "disagreement": scalar,
     }
@@ -262,7 +262,7 @@ def test_the_output_can_be_cut_into_images():
         assert torch.equal(one["image"], batches_of(labeled=2)[-1]["image"][b])
         assert one["pred"].shape == (3, 8, 8)
         assert one["label"].shape == (1, 8, 8)
-        assert {type(one[name]) for name in ("loss", "supervised_loss", "pace", "disagreement")} == {float}
+        assert {type(one[name]) for name in ("loss", "supervised_loss", "gamma", "disagreement")} == {float}
 
 
 @pytest.mark.parametrize("decollate", [False, True], ids=["whole", "cut"])
@@ -270,7 +270,7 @@ def test_supervised_batches_train_too(decollate):
     students = students_of(network=lambda: nn.Conv2d(1, 3, 3, padding=1))
     before = [p.detach().clone() for p in students.parameters()]
     batches = [{key: batch[key] for key in ("image", "label")} for batch in batches_of()]
-    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn(seed=0))
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), transform=RandomQuarterTurn(seed=0))
     objective = Objective(supervised=Supervised())
     trainer_of(students, batches, objective=objective, inferer=inferer, decollate=decollate).run()
     assert all(not torch.equal(p, old) for p, old in zip(students.parameters(), before, strict=True))
@@ -332,7 +332,7 @@ def test_progress_is_the_share_of_epochs_that_are_complete():
         return 1.0
 
     trainer_of(
-        students_of(), batches_of(2), objective=Objective(term=Weighted(Supervised(), weight)), max_epochs=4
+        students_of(), batches_of(2), objective=Objective(term=WeightedTerm(Supervised(), weight)), max_epochs=4
     ).run()
     assert seen == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
 
@@ -348,7 +348,7 @@ def test_p27_a_weight_rises_to_its_full_value_in_a_run_of_any_length_above_one(m
     trainer = trainer_of(
         students_of(),
         batches_of(1),
-        objective=Objective(term=Weighted(Supervised(), partial(linear_rampup, value=1.0))),
+        objective=Objective(term=WeightedTerm(Supervised(), partial(linear_rampup, value=1.0))),
         max_epochs=max_epochs,
     )
     trainer.add_event_handler(
@@ -433,14 +433,14 @@ def whole_method(count: int, batches, *, device: torch.device = CPU, extra=None,
     """All parts of the method together, as the bundles have them."""
     students = students_of(count).to(device)
     teachers = frozen_copy(students)
-    terms = {"supervised": Supervised(), "co_training": Weighted(SelfPacedCoTraining(pace=0.3, alpha=0.01), 0.5)}
+    terms = {"supervised": Supervised(), "co_training": WeightedTerm(SelfPacedCoTraining(gamma=0.3, alpha=0.01), 0.5)}
     return trainer_of(
         students,
         batches,
         device=device,
         optimizer=torch.optim.RAdam(students.parameters(), lr=0.05, foreach=True),
-        objective=Objective(**terms, consistency=Weighted(Consistency(), 4.0), **(extra or {})),
-        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=5)),
+        objective=Objective(**terms, consistency=WeightedTerm(Consistency(), 4.0), **(extra or {})),
+        inferer=SemiSupervisedInferer(teachers=teachers, transform=RandomQuarterTurn(seed=5)),
         train_handlers=[EMATeacher(teachers, students)],
         **settings,
     )
@@ -525,9 +525,9 @@ def test_no_value_is_asked_for_within_an_iteration_but_whether_the_loss_is_finit
     assert waits_of(whole_method(count, batches_of(4))) == ["finite_loss.py"] * 3
 
 
-def test_neither_uncertainty_nor_an_evaluation_network_asks_for_a_value():
+def test_neither_uncertainty_nor_a_discriminator_asks_for_a_value():
     students = students_of(network=lambda: nn.Sequential(small_network(), nn.Dropout2d(0.1)))
-    teachers, discriminator = frozen_copy(students), EvaluationNetwork(num_classes=3, features=2, num_layers=1)
+    teachers, discriminator = frozen_copy(students), Discriminator(num_classes=3, features=2, num_layers=1)
     batches = [{key: value.repeat(1, 1, 2, 2) for key, value in batch.items()} for batch in batches_of(4)]
     trainer = trainer_of(
         students,
@@ -626,14 +626,14 @@ def test_compiled_networks_train_alike():
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_compiling_leaves_the_given_networks_and_inferer_as_they_are():
     students = students_of()
-    teachers, move = frozen_copy(students), RandomQuarterTurn(seed=0)
-    given = SemiSupervisedInferer(teachers=teachers, move=move)
+    teachers, transform = frozen_copy(students), RandomQuarterTurn(seed=0)
+    given = SemiSupervisedInferer(teachers=teachers, transform=transform)
     names = list(students.state_dict())
     trainer = trainer_of(students, batches_of(), inferer=given, compile=True, compile_kwargs={"backend": "eager"})
     trainer.run()
     assert given.teachers is teachers
     assert trainer.inferer.teachers is not teachers
-    assert trainer.inferer.move is given.move is move  # its state is that of the run
+    assert trainer.inferer.transform is given.transform is transform  # its state is that of the run
     for ensemble in (students, teachers):
         assert {type(network) for network in ensemble.networks} == {nn.Sequential}
         assert list(ensemble.state_dict()) == names
@@ -659,7 +659,7 @@ def disagreement_after_training(weight: float) -> tuple[float, float]:
         one, other = students.logits(unlabeled).argmax(2)
         return (one != other).float().mean().item()
 
-    objective = Objective(supervised=Supervised(), co_training=Weighted(SelfPacedCoTraining(pace=17.0), weight))
+    objective = Objective(supervised=Supervised(), co_training=WeightedTerm(SelfPacedCoTraining(gamma=17.0), weight))
     optimizer = torch.optim.Adam(students.parameters(), lr=0.01)
     before = disagreement()
     trainer_of(students, batches, objective=objective, optimizer=optimizer, max_epochs=20).run()
@@ -684,10 +684,10 @@ def test_a_network_learns_what_its_labels_say():
         [batch] * 10,
         max_epochs=15,
         objective=Objective(
-            supervised=Supervised(), co_training=SelfPacedCoTraining(pace=0.2), consistency=Consistency()
+            supervised=Supervised(), co_training=SelfPacedCoTraining(gamma=0.2), consistency=Consistency()
         ),
         optimizer=torch.optim.Adam(students.parameters(), lr=0.03),
-        inferer=SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=0)),
+        inferer=SemiSupervisedInferer(teachers=teachers, transform=RandomQuarterTurn(seed=0)),
         train_handlers=[EMATeacher(teachers, students)],
     )
     history = history_of(trainer, "supervised_loss")

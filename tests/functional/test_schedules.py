@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from monai_spct.functional import geometric_growth, linear_rampup, pace_upper_bound, sigmoid_rampup
+from monai_spct.functional import gamma_upper_bound, geometric_growth, linear_rampup, sigmoid_rampup
 
 FULL = 4.0
 
@@ -146,8 +146,8 @@ def test_p27_a_run_of_any_length_starts_low_and_spends_its_second_half_at_full_w
 
 
 @pytest.mark.parametrize("epochs", [20, 100, 150])
-def test_the_pace_grows_by_one_factor_each_epoch_to_its_bound_and_stays(epochs):
-    bound = pace_upper_bound(2)
+def test_the_gamma_grows_by_one_factor_each_epoch_to_its_bound_and_stays(epochs):
+    bound = gamma_upper_bound(2)
     values = [geometric_growth(epoch / epochs, initial=0.2, final=bound) for epoch in range(epochs)]
     half = epochs // 2
     factors = [after / before for before, after in pairwise(values[: half + 1])]

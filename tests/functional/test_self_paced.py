@@ -1,4 +1,4 @@
-"""The weights and the loss solve the paper's problems: Theorem 1, Theorem 2, and the range of the pace."""
+"""The weights and the loss solve the paper's problems: Theorem 1, Theorem 2, and the range of gamma."""
 
 import math
 from itertools import product
@@ -12,18 +12,18 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import minimize, minimize_scalar
 
 from monai_spct.functional import (
+    gamma_upper_bound,
     generalized_jsd,
-    initial_pace,
+    initial_gamma,
     kl_divergence,
     log_softmax,
     mixture,
-    pace_upper_bound,
     self_paced_jsd,
     self_paced_weights,
 )
 
 EPS = 1e-5
-PACES = st.floats(1e-3, 20.0)
+GAMMAS = st.floats(1e-3, 20.0)
 
 
 def entropy_by_hand(p):
@@ -85,7 +85,7 @@ def bernoulli_voxels(*networks):
 
 class TestTheorem1:
     @settings(deadline=None, max_examples=60)
-    @given(p=st.floats(0.001, 0.999), label=st.floats(0.001, 0.999), gamma=PACES)
+    @given(p=st.floats(0.001, 0.999), label=st.floats(0.001, 0.999), gamma=GAMMAS)
     def test_the_weight_is_the_numerical_minimum(self, p, label, gamma):
         log_probs, consensus = bernoulli_voxels([p]), bernoulli_voxels([label])[0]
         weight = self_paced_weights(log_probs, consensus, gamma=gamma, eps=1e-12).item()
@@ -100,7 +100,7 @@ class TestTheorem1:
         assert weight == pytest.approx(found.x, abs=1e-5)
 
     @settings(deadline=None, max_examples=60)
-    @given(log_probs=views(), gamma=PACES, other=st.floats(0, 1))
+    @given(log_probs=views(), gamma=GAMMAS, other=st.floats(0, 1))
     def test_no_other_weight_is_better(self, log_probs, gamma, other):
         consensus = mixture(log_probs)
         divergence = kl_divergence(log_probs, consensus[None], dim=2)
@@ -109,7 +109,7 @@ class TestTheorem1:
         assert (best <= objective_of_a_weight(other, divergence, gamma) + 1e-12).all()
 
     @settings(deadline=None, max_examples=40)
-    @given(log_probs=views(), gamma=PACES)
+    @given(log_probs=views(), gamma=GAMMAS)
     def test_more_divergence_never_means_more_weight(self, log_probs, gamma):
         consensus = mixture(log_probs)
         order = kl_divergence(log_probs, consensus[None], dim=2).flatten().argsort()
@@ -119,9 +119,9 @@ class TestTheorem1:
         assert (weights <= 1).all()
 
     @settings(deadline=None, max_examples=40)
-    @given(log_probs=views(), paces=st.tuples(PACES, PACES).map(sorted))
-    def test_more_pace_never_means_less_weight(self, log_probs, paces):
-        slow, fast = (self_paced_weights(log_probs, mixture(log_probs), gamma=gamma) for gamma in paces)
+    @given(log_probs=views(), gammas=st.tuples(GAMMAS, GAMMAS).map(sorted))
+    def test_more_gamma_never_means_less_weight(self, log_probs, gammas):
+        slow, fast = (self_paced_weights(log_probs, mixture(log_probs), gamma=gamma) for gamma in gammas)
         assert (slow <= fast).all()
 
     def test_p17_only_the_voxel_above_the_threshold_has_the_smallest_weight(self):
@@ -136,7 +136,7 @@ class TestTheorem1:
         )
 
     @settings(deadline=None, max_examples=25)
-    @given(log_probs=views(), gamma=PACES)
+    @given(log_probs=views(), gamma=GAMMAS)
     def test_networks_that_agree_everywhere_have_full_weight(self, log_probs, gamma):
         agreeing = log_probs[:1].expand_as(log_probs)
         weights = self_paced_weights(agreeing, mixture(agreeing), gamma=gamma)
@@ -169,7 +169,7 @@ class TestTheorem2:
             torch.testing.assert_close(searched, best, rtol=0, atol=1e-3)
 
     @settings(deadline=None, max_examples=40)
-    @given(log_probs=views(), gamma=PACES, seed=st.integers(0, 99))
+    @given(log_probs=views(), gamma=GAMMAS, seed=st.integers(0, 99))
     def test_any_other_pseudo_label_is_worse_by_its_divergence_from_the_best(self, log_probs, gamma, seed):
         loss, weights = self_paced_jsd(log_probs, gamma=gamma)
         best = mixture(log_probs, weights / weights.sum(0))
@@ -182,7 +182,7 @@ class TestTheorem2:
 
 @pytest.mark.parametrize("space", [(3, 2), (2, 3, 2)], ids=["2-D", "3-D"])
 @settings(deadline=None, max_examples=25)
-@given(count=st.integers(2, 5), gamma=PACES, alpha=st.floats(0, 1), seed=st.integers(0, 99))
+@given(count=st.integers(2, 5), gamma=GAMMAS, alpha=st.floats(0, 1), seed=st.integers(0, 99))
 def test_weights_and_loss_agree_with_sums_by_hand(space, count, gamma, alpha, seed):
     log_probs = random_views(count, 2, 3, *space, seed=seed)
     loss, weights = self_paced_jsd(log_probs, gamma=gamma, alpha=alpha)
@@ -197,7 +197,7 @@ def test_weights_and_loss_agree_with_sums_by_hand(space, count, gamma, alpha, se
 
 
 @settings(deadline=None, max_examples=25)
-@given(log_probs=views(), gamma=PACES, alpha=st.floats(0, 1), data=st.data())
+@given(log_probs=views(), gamma=GAMMAS, alpha=st.floats(0, 1), data=st.data())
 def test_the_loss_does_not_care_which_network_is_first(log_probs, gamma, alpha, data):
     order = data.draw(st.permutations(range(len(log_probs))))
     loss, weights = self_paced_jsd(log_probs, gamma=gamma, alpha=alpha)
@@ -207,7 +207,7 @@ def test_the_loss_does_not_care_which_network_is_first(log_probs, gamma, alpha, 
 
 
 @settings(deadline=None, max_examples=40)
-@given(log_probs=views(largest=200.0), gamma=PACES)
+@given(log_probs=views(largest=200.0), gamma=GAMMAS)
 def test_the_loss_lies_between_zero_and_k_log_k(log_probs, gamma):
     loss, _ = self_paced_jsd(log_probs, gamma=gamma)
     assert loss.min() >= -1e-12
@@ -221,7 +221,7 @@ def test_the_loss_lies_between_zero_and_k_log_k(log_probs, gamma):
     ids=["1e-30: all eps", "1e-6: all eps", "1e9: all full", "1e30: all full", "infinity: all full"],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_p17_at_either_end_of_the_pace_the_loss_is_a_multiple_of_the_plain_divergence(count, gamma, weight, dtype):
+def test_p17_at_either_end_of_the_gamma_the_loss_is_a_multiple_of_the_plain_divergence(count, gamma, weight, dtype):
     """No 0/0 where every weight is the smallest one."""
     logits = random_logits(count, 2, 3, 4, 5).to(dtype).requires_grad_()
     log_probs = log_softmax(logits, dim=2)
@@ -235,7 +235,7 @@ def test_p17_at_either_end_of_the_pace_the_loss_is_a_multiple_of_the_plain_diver
 
 
 @pytest.mark.parametrize("gamma", [1e-30, 0.2, 1e30], ids="{:g}".format)
-def test_p17_networks_that_agree_everywhere_have_no_loss_at_any_pace(gamma):
+def test_p17_networks_that_agree_everywhere_have_no_loss_at_any_gamma(gamma):
     logits = random_logits(1, 2, 3, 4).expand(3, -1, -1, -1).clone().requires_grad_()
     loss, weights = self_paced_jsd(log_softmax(logits, dim=2), gamma=gamma)
     loss.sum().backward()
@@ -244,7 +244,7 @@ def test_p17_networks_that_agree_everywhere_have_no_loss_at_any_pace(gamma):
     assert weights.isfinite().all()
 
 
-def test_the_pace_may_be_a_tensor():
+def test_the_gamma_may_be_a_tensor():
     log_probs = random_views(2, 1, 3, 4)
     as_tensor = self_paced_jsd(log_probs, gamma=torch.tensor(0.3, dtype=torch.float64))
     for one, other in zip(as_tensor, self_paced_jsd(log_probs, gamma=0.3), strict=True):
@@ -300,37 +300,37 @@ class TestWhoLearns:
         assert logits.grad.flatten(1).any(dim=1).all()
 
 
-class TestInitialPace:
+class TestInitialGamma:
     @pytest.mark.parametrize(
-        ("share", "pace"),
+        ("share", "gamma"),
         [(0.0, 0.5), (0.05, 0.5), (0.0500001, 0.4), (4 / 40, 0.4), (0.2, 0.4), (1.0, 0.4)],
         ids=str,
     )
-    @pytest.mark.parametrize("paces", [{"0.1": 0.4, "0.05": 0.5}, {0.05: 0.5, 0.1: 0.4}], ids=["words", "numbers"])
-    def test_it_is_that_of_the_smallest_ratio_which_the_share_does_not_exceed(self, paces, share, pace):
-        assert initial_pace(share, paces) == pace
+    @pytest.mark.parametrize("gammas", [{"0.1": 0.4, "0.05": 0.5}, {0.05: 0.5, 0.1: 0.4}], ids=["words", "numbers"])
+    def test_it_is_that_of_the_smallest_ratio_which_the_share_does_not_exceed(self, gammas, share, gamma):
+        assert initial_gamma(share, gammas) == gamma
 
     @pytest.mark.parametrize("ratio", [0.05, 0.07, 0.1, 0.2])
     def test_a_listed_ratio_is_found_again_from_whole_patients(self, ratio):
         """Where it is at least one patient."""
-        paces = {ratio: 1.0, ratio / 2: 2.0, 2 * ratio: 3.0}
+        gammas = {ratio: 1.0, ratio / 2: 2.0, 2 * ratio: 3.0}
         for patients in range(1, 200):
             labeled = int(ratio * patients + 1e-9)
             if labeled >= 1 and labeled / patients > ratio / 2:
-                assert initial_pace(labeled / patients, paces) == 1.0
+                assert initial_gamma(labeled / patients, gammas) == 1.0
 
     def test_nothing_listed_is_refused(self):
-        with pytest.raises(ValueError, match="`paces` must list at least one ratio, got none"):
-            initial_pace(0.1, {})
+        with pytest.raises(ValueError, match="`gammas` must list at least one ratio, got none"):
+            initial_gamma(0.1, {})
 
 
-class TestPaceUpperBound:
+class TestGammaUpperBound:
     @pytest.mark.parametrize(
         ("count", "eps", "bound"),
         [(2, 1e-5, 17.6096), (3, 1e-5, 18.1946), (2, 0.5, 2.0), (4, 2**-10, 12.0), (2, 1.0, 1.0)],
     )
     def test_it_is_the_binary_logarithm_of_k_over_eps(self, count, eps, bound):
-        assert pace_upper_bound(count, eps) == pytest.approx(bound, abs=1e-4)
+        assert gamma_upper_bound(count, eps) == pytest.approx(bound, abs=1e-4)
 
     @pytest.mark.parametrize(
         ("count", "eps", "message"),
@@ -342,7 +342,7 @@ class TestPaceUpperBound:
     )
     def test_a_count_or_floor_out_of_range_is_refused(self, count, eps, message):
         with pytest.raises(ValueError, match=message):
-            pace_upper_bound(count, eps)
+            gamma_upper_bound(count, eps)
 
     @settings(deadline=None, max_examples=60)
     @given(log_probs=views(largest=300.0), seed=st.integers(0, 99), eps=st.sampled_from([1e-5, 1e-2]))
@@ -353,7 +353,7 @@ class TestPaceUpperBound:
         shares = (weights / weights.sum(0)).expand(log_probs[:, :, 0].shape)
         divergence = kl_divergence(log_probs, mixture(log_probs, shares)[None], dim=2)
         assert (divergence <= -shares.log() + 1e-9).all()
-        assert divergence.max() <= math.log(len(log_probs) / eps) + 1e-9 <= pace_upper_bound(len(log_probs), eps)
+        assert divergence.max() <= math.log(len(log_probs) / eps) + 1e-9 <= gamma_upper_bound(len(log_probs), eps)
 
     @pytest.mark.parametrize("count", [2, 3, 5])
     def test_the_bound_in_nats_is_nearly_reached_by_a_distrusted_network_that_disagrees(self, count):
@@ -369,8 +369,8 @@ class TestPaceUpperBound:
     def test_at_the_bound_every_voxel_takes_part(self, count):
         signs = torch.randint(-1, 2, (count, 1, 3, 300), generator=torch.Generator().manual_seed(0))
         log_probs = log_softmax(1e4 * signs.double(), dim=2)
-        weights = self_paced_weights(log_probs, mixture(log_probs), gamma=pace_upper_bound(count))
-        assert weights.min() >= 1 - math.log(count) / pace_upper_bound(count) - 1e-12
+        weights = self_paced_weights(log_probs, mixture(log_probs), gamma=gamma_upper_bound(count))
+        assert weights.min() >= 1 - math.log(count) / gamma_upper_bound(count) - 1e-12
 
 
 @pytest.mark.parametrize(("gamma", "eps"), [(1e-46, 1e-5), (1e-300, 1e-5), (0.2, 1e-50)], ids=str)

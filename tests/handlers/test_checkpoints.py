@@ -32,7 +32,7 @@ from monai_spct.handlers import (
 from monai_spct.handlers.finite_loss import _Losses
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, build_ensemble, frozen_copy
-from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, Weighted
+from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, WeightedTerm
 from monai_spct.transforms import RandomQuarterTurn
 
 ITERATIONS, EPOCHS = 2, 4
@@ -80,7 +80,7 @@ class Run:
     """A small run of the whole method, with dropout, whose parts are made anew as a new process would."""
 
     def __init__(self, folder, *, resume=False, max_epochs=EPOCHS, sigterm_at=None, **settings) -> None:
-        move = RandomQuarterTurn(seed=0)
+        transform = RandomQuarterTurn(seed=0)
         self.students = build_ensemble(small_enet, num_views=2, seed=0)
         self.teachers = frozen_copy(self.students)
         optimizer = torch.optim.RAdam(self.students.parameters(), lr=0.01)
@@ -106,13 +106,13 @@ class Run:
             optimizer=optimizer,
             objective=Objective(
                 supervised=Supervised(),
-                co_training=Weighted(
+                co_training=WeightedTerm(
                     SelfPacedCoTraining(lambda progress: geometric_growth(progress, initial=0.2, final=10.0)),
                     lambda progress: sigmoid_rampup(progress, value=0.5),
                 ),
-                consistency=Weighted(Consistency(), lambda progress: sigmoid_rampup(progress, value=4.0)),
+                consistency=WeightedTerm(Consistency(), lambda progress: sigmoid_rampup(progress, value=4.0)),
             ),
-            inferer=SemiSupervisedInferer(teachers=self.teachers, move=move),
+            inferer=SemiSupervisedInferer(teachers=self.teachers, transform=transform),
             train_handlers=[ema, LrScheduleHandler(schedule, print_lr=False, epoch_level=False), history],
             **settings,
         )
@@ -120,11 +120,11 @@ class Run:
         self.trainer.add_event_handler(
             Events.ITERATION_COMPLETED,
             lambda engine: self.log.append(
-                (engine.state.output["loss"].item(), engine.state.output["pace"], optimizer.param_groups[0]["lr"])
+                (engine.state.output["loss"].item(), engine.state.output["gamma"], optimizer.param_groups[0]["lr"])
             ),
         )
         objects = {"students": self.students, "teachers": self.teachers, "optimizer": optimizer, "schedule": schedule}
-        objects |= {"ema": ema, "move": move, "history": history}
+        objects |= {"ema": ema, "transform": transform, "history": history}
         if sigterm_at is not None:
             self.trainer.add_event_handler(sigterm_at, sigterm)
         SaveCheckpoints(folder, self.teachers, objects, resume=resume).attach(self.trainer)
@@ -175,7 +175,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(tmp_path):
         expected, got = (torch.load(tmp_path / run / name, weights_only=True) for run in ("whole", "parts"))
         assert_same(expected, got)
     last = torch.load(tmp_path / "parts" / "last.pt", weights_only=True)
-    assert sorted(last) == ["ema", "history", "move", "optimizer", "run", "schedule", "students", "teachers"]
+    assert sorted(last) == ["ema", "history", "transform", "optimizer", "run", "schedule", "students", "teachers"]
     assert (last["run"]["epoch"], last["run"]["epoch_length"]) == (EPOCHS, ITERATIONS)
     assert last["ema"] == {"num_updates": EPOCHS * ITERATIONS}
 

@@ -30,9 +30,9 @@ def history(epochs, **functions):
 
 
 def test_what_changes_has_a_panel_and_each_system_a_line():
-    ours = history(range(1, 5), learning_rate=lambda n: 0.1 / n, loss=lambda n: 1 / n, pace=lambda n: 2.0**n)
+    ours = history(range(1, 5), learning_rate=lambda n: 0.1 / n, loss=lambda n: 1 / n, gamma=lambda n: 2.0**n)
     figure = curves_figure({"Ours": [ours], "Labeled only": [history(range(1, 4), loss=lambda n: 2 / n)]})
-    assert [axes.get_title() for axes in figure.axes] == ["loss", "pace", "learning rate"]
+    assert [axes.get_title() for axes in figure.axes] == ["loss", "gamma", "learning rate"]
     assert [axes.get_yscale() for axes in figure.axes] == ["linear", "log", "linear"]
     loss, _, rate = figure.axes
     drawn = [line.get_xydata() for line in loss.lines if len(line.get_xydata())]
@@ -59,11 +59,11 @@ def test_seeds_are_thin_lines_and_their_mean_goes_as_far_as_all_of_them():
 def test_a_quantity_that_begins_late_is_drawn_from_there():
     rows = [
         {"epoch": 1.0, "loss": 1.0},
-        {"epoch": 2.0, "loss": 0.5, "pace": 1.0},
-        {"epoch": 3.0, "loss": 0.4, "pace": 2.0},
+        {"epoch": 2.0, "loss": 0.5, "gamma": 1.0},
+        {"epoch": 3.0, "loss": 0.4, "gamma": 2.0},
     ]
-    _, pace = curves_figure({"Ours": [rows]}).axes
-    np.testing.assert_allclose(pace.lines[0].get_xydata(), [[2, 1], [3, 2]])
+    _, gamma = curves_figure({"Ours": [rows]}).axes
+    np.testing.assert_allclose(gamma.lines[0].get_xydata(), [[2, 1], [3, 2]])
 
 
 def test_constants_are_left_out_and_losses_come_first():
@@ -99,9 +99,9 @@ def test_a_run_alone_has_no_legend():
 
 
 def test_what_does_not_change_is_shown_where_it_is_asked_for():
-    first = history((1,), loss=float, pace=lambda _: 0.2, co_training_weight=lambda _: 0.0)
+    first = history((1,), loss=float, gamma=lambda _: 0.2, co_training_weight=lambda _: 0.0)
     figure = curves_figure({"": [first]}, constants=True)
-    assert [axes.get_title() for axes in figure.axes] == ["loss", "pace", "co-training weight"]
+    assert [axes.get_title() for axes in figure.axes] == ["loss", "gamma", "co-training weight"]
     assert all(axes.lines[0].get_marker() == "." for axes in figure.axes)  # a line of one point cannot be seen
     assert not overlap(figure)
 

@@ -10,8 +10,8 @@ from torch import nn
 from monai_spct.engines import SemiSupervisedTrainer
 from monai_spct.handlers import DiscriminatorStep, SaveCheckpoints, scalars
 from monai_spct.inferers import SemiSupervisedInferer
-from monai_spct.networks import EvaluationNetwork, build_ensemble
-from monai_spct.objectives import Adversarial, Objective, Supervised, Weighted, discrimination_loss
+from monai_spct.networks import Discriminator, build_ensemble
+from monai_spct.objectives import Adversarial, Objective, Supervised, WeightedTerm, discrimination_loss
 
 ITERATIONS = 3
 
@@ -20,10 +20,10 @@ def small_network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1))
 
 
-def discriminator_of(seed: int = 0) -> EvaluationNetwork:
+def discriminator_of(seed: int = 0) -> Discriminator:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return EvaluationNetwork(num_classes=3, features=4, num_layers=1)
+        return Discriminator(num_classes=3, features=4, num_layers=1)
 
 
 def batches_of(count: int = ITERATIONS, *, unlike: bool = False) -> list[dict[str, torch.Tensor]]:
@@ -67,7 +67,7 @@ class Run:
             network=self.students,
             optimizer=self.optimizer,
             objective=Objective(
-                supervised=Supervised(), **({"adversarial": Weighted(Adversarial(), weight)} if judge else {})
+                supervised=Supervised(), **({"adversarial": WeightedTerm(Adversarial(), weight)} if judge else {})
             ),
             inferer=SemiSupervisedInferer(discriminator=self.discriminator if judge else None),
             train_handlers=[self.step] if step else [],
@@ -110,12 +110,12 @@ def test_it_learns_to_tell_predictions_that_differ(students):
     losses = [entry["discriminator_loss"] for entry in run.log]
     assert losses[0] == pytest.approx(math.log(2), abs=0.1)
     assert sum(losses[-5:]) / 5 < 0.5 * losses[0]
-    labeled, unlabeled = verdicts(run)
+    labeled, unlabeled = logits_of_both(run)
     assert (labeled > 0).float().mean() > 0.9
     assert (unlabeled < 0).float().mean() > 0.9
 
 
-def verdicts(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
+def logits_of_both(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
     """On the last labeled and unlabeled images, by the network as it is now."""
     step, judge = run.trainer.step, run.discriminator
     with torch.no_grad():
@@ -189,13 +189,13 @@ def test_p22_students_are_left_alone_by_its_step(students):
     assert not same(snapshot(run.discriminator.state_dict()), judge)
 
 
-def test_students_whose_adversarial_term_has_no_weight_learn_as_without_an_evaluation_network():
+def test_students_whose_adversarial_term_has_no_weight_learn_as_without_a_discriminator():
     with_it, without = Run(weight=0.0).go(), Run(judge=False, step=False).go()
     for mine, theirs in zip(with_it.students.parameters(), without.students.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
 
 
-def test_an_evaluation_network_in_evaluation_mode_learns_too():
+def test_a_discriminator_in_evaluation_mode_learns_too():
     run = Run()
     run.discriminator.eval()
     before = snapshot(run.discriminator.state_dict())
@@ -265,7 +265,7 @@ def test_p22_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path):
 # What is refused
 
 
-def test_an_inferer_without_an_evaluation_network_is_refused():
+def test_an_inferer_without_a_discriminator_is_refused():
     with pytest.raises(ValueError, match=r"`DiscriminatorStep` needs the images: give .* its `discriminator`"):
         Run(judge=False).go()
 

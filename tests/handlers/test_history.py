@@ -26,12 +26,12 @@ def without_seconds(path) -> list[dict[str, float]]:
 
 
 def test_losses_and_notes_are_means_over_the_iterations_of_their_epoch(tmp_path):
-    first = [{"loss": torch.tensor(loss), "pace": 0.5, "image": torch.ones(2, 2)} for loss in (1.0, 2.0, 6.0)]
-    second = [{"loss": torch.tensor(loss), "pace": pace} for loss, pace in ((0.5, 1), (0.25, 2), (0.0, 6))]
+    first = [{"loss": torch.tensor(loss), "gamma": 0.5, "image": torch.ones(2, 2)} for loss in (1.0, 2.0, 6.0)]
+    second = [{"loss": torch.tensor(loss), "gamma": gamma} for loss, gamma in ((0.5, 1), (0.25, 2), (0.0, 6))]
     run(tmp_path / "history.csv", [first, second])
     assert without_seconds(tmp_path / "history.csv") == [
-        {"epoch": 1, "loss": 3.0, "pace": 0.5},
-        {"epoch": 2, "loss": 0.25, "pace": 3.0},
+        {"epoch": 1, "loss": 3.0, "gamma": 0.5},
+        {"epoch": 2, "loss": 0.25, "gamma": 3.0},
     ]
 
 
@@ -117,7 +117,7 @@ class Run:
 def test_an_epoch_in_two_parts_has_the_row_of_a_whole_one(tmp_path, monkeypatch):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr("monai_spct.handlers.history.time", SimpleNamespace(perf_counter=lambda: clock.now))
-    outputs = [{"loss": torch.tensor(loss), "pace": pace} for loss, pace in ((1.0, 0.5), (2.0, 0.5), (6.0, 3.5))]
+    outputs = [{"loss": torch.tensor(loss), "gamma": gamma} for loss, gamma in ((1.0, 0.5), (2.0, 0.5), (6.0, 3.5))]
     path = tmp_path / "history.csv"
 
     def trainer(state, epoch: int, batches) -> Engine:
@@ -139,7 +139,7 @@ def test_an_epoch_in_two_parts_has_the_row_of_a_whole_one(tmp_path, monkeypatch)
     states: list = []
     first.run(range(3))
     whole = read_history(path)
-    assert whole == [{"epoch": 4, "seconds": 2, "loss": 3, "pace": 1.5}]
+    assert whole == [{"epoch": 4, "seconds": 2, "loss": 3, "gamma": 1.5}]
     clock.now += 1000  # until it goes on
     trainer(states[0], 4, [2]).run([2])
     assert read_history(path) == whole

@@ -17,10 +17,10 @@ def test_scalars_are_the_losses_and_notes_without_gradient():
         CommonKeys.PRED: torch.zeros(4, 2, 8, 8),
         CommonKeys.LOSS: loss,
         "supervised_loss": torch.tensor(0.25),
-        "pace": 0.2,
+        "gamma": 0.2,
     }
     shown = scalars(output)
-    assert shown == {"loss": 1.0, "supervised_loss": 0.25, "pace": 0.2}
+    assert shown == {"loss": 1.0, "supervised_loss": 0.25, "gamma": 0.2}
     assert all(type(name) is str for name in shown)
     assert not shown["loss"].requires_grad
 

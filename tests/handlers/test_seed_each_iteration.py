@@ -9,14 +9,14 @@ from monai_spct.transforms import RandomQuarterTurn
 def draws(*, seed: int = 0, rank: int = 0, epochs: int = 3, done: int = 0) -> list[tuple]:
     """What two iterations of each epoch draw, in a run that goes on after some."""
     torch.manual_seed(epochs + done)  # what was before does not count
-    move, seen = RandomQuarterTurn(seed=done), []
+    transform, seen = RandomQuarterTurn(seed=done), []
 
     def update(engine, batch):  # noqa: ARG001
-        move(torch.zeros(20, 1, 2, 2))
-        seen.append((torch.rand(()).item(), *move.turns.tolist()))
+        transform(torch.zeros(20, 1, 2, 2))
+        seen.append((torch.rand(()).item(), *transform.turns.tolist()))
 
     trainer = Engine(update)
-    SeedEachIteration(seed=seed, rank=rank, move=move).attach(trainer)
+    SeedEachIteration(seed=seed, rank=rank, transform=transform).attach(trainer)
     trainer.state.epoch, trainer.state.iteration = done, 2 * done
     trainer.state.max_epochs, trainer.state.epoch_length = epochs, 2
     trainer.run([0, 1])

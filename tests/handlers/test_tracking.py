@@ -21,9 +21,9 @@ def test_the_handler_of_monais_tracking_gets_every_number_of_the_output():
         "image": torch.zeros(2, 1, 4, 4),
         "loss": torch.tensor(0.75),
         "supervised_loss": torch.tensor(0.5),
-        "pace": 2,
+        "gamma": 2,
     }
-    assert tracking.output_transform(output) == {"loss": 0.75, "supervised_loss": 0.5, "pace": 2.0}
+    assert tracking.output_transform(output) == {"loss": 0.75, "supervised_loss": 0.5, "gamma": 2.0}
     assert all(type(value) is float for value in tracking.output_transform(output).values())
 
 

@@ -36,20 +36,20 @@ LABELED, UNLABELED = torch.rand(14, 1, 6, 6, generator=torch.Generator().manual_
 def test_a_student_without_regard_to_position_says_the_same_moved_or_not():
     students = students_of(lambda: nn.Conv2d(1, 3, 1))
     still = SemiSupervisedInferer()(LABELED, students, unlabeled=UNLABELED)
-    moved = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
-    torch.testing.assert_close(moved["unlabeled"], still["unlabeled"])
-    torch.testing.assert_close(moved["labeled"], still["labeled"])
+    augmented = SemiSupervisedInferer(transform=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
+    torch.testing.assert_close(augmented["unlabeled"], still["unlabeled"])
+    torch.testing.assert_close(augmented["labeled"], still["labeled"])
 
 
 def test_a_student_sees_the_moved_image_and_answers_in_the_frame_of_the_unmoved_one():
     students = students_of(Lamp)
-    move = RandomQuarterTurn(seed=0)
-    predictions = SemiSupervisedInferer(move=move)(LABELED, students, unlabeled=UNLABELED)["unlabeled"]
-    assert set(move.turns.tolist()) == {0, 1, 2, 3}
+    transform = RandomQuarterTurn(seed=0)
+    predictions = SemiSupervisedInferer(transform=transform)(LABELED, students, unlabeled=UNLABELED)["unlabeled"]
+    assert set(transform.turns.tolist()) == {0, 1, 2, 3}
     for k, student in enumerate(students.networks):
-        for u, turn in enumerate(move.turns.tolist()):
-            moved = torch.rot90(UNLABELED[u : u + 1], turn, (2, 3))
-            there_and_back = torch.rot90(student(moved), -turn, (2, 3)).log_softmax(1)[0]
+        for u, turn in enumerate(transform.turns.tolist()):
+            augmented = torch.rot90(UNLABELED[u : u + 1], turn, (2, 3))
+            there_and_back = torch.rot90(student(augmented), -turn, (2, 3)).log_softmax(1)[0]
             torch.testing.assert_close(predictions[k, u], there_and_back)
             not_moved = student(UNLABELED[u : u + 1]).log_softmax(1)[0]
             assert torch.allclose(predictions[k, u], not_moved, atol=1e-3) == (turn == 0)
@@ -57,14 +57,14 @@ def test_a_student_sees_the_moved_image_and_answers_in_the_frame_of_the_unmoved_
 
 def test_labeled_images_do_not_move():
     students = students_of(Lamp)
-    moved = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
-    torch.testing.assert_close(moved["labeled"], students(LABELED))
+    augmented = SemiSupervisedInferer(transform=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
+    torch.testing.assert_close(augmented["labeled"], students(LABELED))
 
 
 def test_teachers_see_the_unmoved_image():
     students = students_of(Lamp)
     teachers = frozen_copy(students_of(Lamp, 2))
-    inferer = SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=0))
+    inferer = SemiSupervisedInferer(teachers=teachers, transform=RandomQuarterTurn(seed=0))
     predictions = inferer(LABELED, students, unlabeled=UNLABELED)
     expected = torch.stack([teacher(UNLABELED) for teacher in teachers.networks]).log_softmax(2)
     torch.testing.assert_close(predictions["teacher"], expected)
@@ -111,7 +111,9 @@ def test_each_network_runs_once_in_an_iteration(count):
             network.register_forward_hook(
                 lambda module, inputs, output, name=f"{who} {k}": calls.append((name, len(inputs[0])))  # noqa: ARG005
             )
-    SemiSupervisedInferer(teachers=teachers, move=RandomQuarterTurn(seed=0))(LABELED, students, unlabeled=UNLABELED)
+    SemiSupervisedInferer(teachers=teachers, transform=RandomQuarterTurn(seed=0))(
+        LABELED, students, unlabeled=UNLABELED
+    )
     expected = [(f"student {k}", 14) for k in range(count)] + [(f"teacher {k}", 12) for k in range(count)]
     assert calls == expected
 
@@ -125,7 +127,7 @@ def test_students_have_the_batch_statistics_of_both_kinds_of_images():
 
 def test_predictions_are_logits_for_labeled_and_log_probabilities_for_unlabeled_images():
     students = students_of(ENet, 2)
-    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn(seed=0))
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), transform=RandomQuarterTurn(seed=0))
     predictions = inferer(torch.rand(2, 1, 32, 32), students, unlabeled=torch.rand(3, 1, 32, 32))
     assert {name: tuple(value.shape) for name, value in predictions.items()} == {
         "labeled": (2, 2, 4, 32, 32),
@@ -141,8 +143,8 @@ def test_volumes_work_as_images_do():
     students = students_of(lambda: nn.Conv3d(1, 3, 1))
     labeled, unlabeled = torch.rand(1, 1, 6, 6, 3), torch.rand(5, 1, 6, 6, 3)
     still = SemiSupervisedInferer()(labeled, students, unlabeled=unlabeled)
-    moved = SemiSupervisedInferer(move=RandomQuarterTurn(seed=0))(labeled, students, unlabeled=unlabeled)
-    torch.testing.assert_close(moved["unlabeled"], still["unlabeled"])
+    augmented = SemiSupervisedInferer(transform=RandomQuarterTurn(seed=0))(labeled, students, unlabeled=unlabeled)
+    torch.testing.assert_close(augmented["unlabeled"], still["unlabeled"])
 
 
 def test_half_precision_logits_become_float32_log_probabilities():
@@ -155,7 +157,7 @@ def test_half_precision_logits_become_float32_log_probabilities():
 
 def test_without_unlabeled_images_it_is_supervised():
     students = students_of(Lamp)
-    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), move=RandomQuarterTurn(seed=0))
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), transform=RandomQuarterTurn(seed=0))
     predictions = inferer(LABELED, students)
     assert list(predictions) == ["labeled"]
     torch.testing.assert_close(predictions["labeled"], students(LABELED))

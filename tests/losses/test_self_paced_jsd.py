@@ -105,7 +105,7 @@ class TestSettings:
         assert criterion(views).item() == SelfPacedJSDLoss(gamma=2.0, alpha=0.5)(views).item() > before
 
     @pytest.mark.parametrize("value", [0, 0.0, -1.5, math.nan])
-    def test_a_pace_that_is_not_positive_is_refused_whenever_it_is_set(self, value):
+    def test_a_gamma_that_is_not_positive_is_refused_whenever_it_is_set(self, value):
         message = rf"`gamma` must be positive, got {value!r}\."
         with pytest.raises(ValueError, match=message):
             SelfPacedJSDLoss(gamma=value)

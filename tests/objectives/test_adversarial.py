@@ -9,8 +9,8 @@ from monai_spct.objectives import Adversarial, Step, discrimination_loss
 STEP = Step(0.0, torch.zeros(2, 1, 7, 5), torch.zeros(2, 2, 4, 7, 5))
 
 
-def step_of(verdict: torch.Tensor) -> Step:
-    return replace(STEP, verdict=verdict, notes={})
+def step_of(logits: torch.Tensor) -> Step:
+    return replace(STEP, discriminator_logits=logits, notes={})
 
 
 def logits_of(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -28,9 +28,9 @@ def cross_entropy_by_hand(logits: torch.Tensor, truth: int) -> float:
 
 @pytest.mark.parametrize("students", [1, 3], ids=lambda k: f"{k} students")
 def test_p22_students_are_to_pass_for_labeled_by_hand(students):
-    verdict = logits_of(students, 6)
-    step = step_of(verdict)
-    assert Adversarial()(step).item() == pytest.approx(cross_entropy_by_hand(verdict, truth=1), abs=1e-6)
+    logits = logits_of(students, 6)
+    step = step_of(logits)
+    assert Adversarial()(step).item() == pytest.approx(cross_entropy_by_hand(logits, truth=1), abs=1e-6)
     assert step.notes == {}
 
 
@@ -42,7 +42,7 @@ def test_the_surer_the_verdict_of_labeled_the_smaller_the_loss():
     assert losses[-1] == 0.0
 
 
-def test_p22_the_evaluation_network_is_to_tell_both_kinds_by_hand():
+def test_p22_the_discriminator_is_to_tell_both_kinds_by_hand():
     labeled, unlabeled = logits_of(2, 4), logits_of(2, 6, seed=1)
     expected = (cross_entropy_by_hand(labeled, truth=1) + cross_entropy_by_hand(unlabeled, truth=0)) / 2
     assert discrimination_loss(labeled, unlabeled).item() == pytest.approx(expected, abs=1e-6)
@@ -53,7 +53,7 @@ def test_both_kinds_count_by_half_whatever_their_numbers():
     torch.testing.assert_close(discrimination_loss(one, other.expand(2, 50)), discrimination_loss(one, other))
 
 
-def test_an_evaluation_network_that_can_tell_has_no_loss_and_one_that_is_wrong_has_much():
+def test_a_discriminator_that_can_tell_has_no_loss_and_one_that_is_wrong_has_much():
     yes, no = torch.full((4,), 1e4), torch.full((6,), -1e4)
     assert discrimination_loss(yes, no).item() == 0.0
     assert discrimination_loss(no, yes).item() == pytest.approx(1e4)
@@ -61,22 +61,22 @@ def test_an_evaluation_network_that_can_tell_has_no_loss_and_one_that_is_wrong_h
 
 @pytest.mark.parametrize("count", [1, 2], ids=lambda k: f"{k} students")
 def test_gradients_are_those_of_finite_differences(count):
-    verdict = logits_of(count, 6, dtype=torch.float64).requires_grad_()
+    logits = logits_of(count, 6, dtype=torch.float64).requires_grad_()
     labeled = logits_of(count, 4, dtype=torch.float64, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: Adversarial()(step_of(x)), verdict)
-    assert torch.autograd.gradcheck(discrimination_loss, (labeled, verdict))
+    assert torch.autograd.gradcheck(lambda x: Adversarial()(step_of(x)), logits)
+    assert torch.autograd.gradcheck(discrimination_loss, (labeled, logits))
 
 
-def test_students_and_evaluation_network_pull_the_verdict_on_unlabeled_images_apart():
-    verdict = logits_of(2, 6).requires_grad_()
-    (towards_labeled,) = torch.autograd.grad(Adversarial()(step_of(verdict)), verdict)
-    (towards_unlabeled,) = torch.autograd.grad(discrimination_loss(torch.zeros(4), verdict), verdict)
+def test_students_and_discriminator_pull_the_logits_apart():
+    logits = logits_of(2, 6).requires_grad_()
+    (towards_labeled,) = torch.autograd.grad(Adversarial()(step_of(logits)), logits)
+    (towards_unlabeled,) = torch.autograd.grad(discrimination_loss(torch.zeros(4), logits), logits)
     assert (towards_labeled < 0).all()
     assert (towards_unlabeled > 0).all()
 
 
-def test_without_a_verdict_the_message_says_who_supplies_it():
-    message = "`Adversarial` needs a verdict on unlabeled images: give `SemiSupervisedInferer` its `discriminator`"
+def test_without_a_discriminator_the_message_says_who_supplies_it():
+    message = "`Adversarial` needs a discriminator's logits: give `SemiSupervisedInferer` its `discriminator`"
     with pytest.raises(ValueError, match=message):
         Adversarial()(STEP)
 

@@ -10,7 +10,7 @@ from torch import nn
 from monai_spct.functional import kl_divergence, linear_rampup, log_softmax
 from monai_spct.inferers import MonteCarloDropout, SemiSupervisedInferer
 from monai_spct.losses import SelfPacedJSDLoss
-from monai_spct.networks import Ensemble, EvaluationNetwork, build_ensemble, frozen_copy
+from monai_spct.networks import Discriminator, Ensemble, build_ensemble, frozen_copy
 from monai_spct.objectives import (
     Adversarial,
     CertainConsistency,
@@ -21,7 +21,7 @@ from monai_spct.objectives import (
     SelfPacedCoTraining,
     Step,
     Supervised,
-    Weighted,
+    WeightedTerm,
     as_schedule,
     cross_entropy,
     discrimination_loss,
@@ -40,10 +40,10 @@ UNLABELED_TERMS = {
     "certain consistency": CertainConsistency(0.8),
     "entropy": EntropyMinimization(),
     "co-training": CoTraining(),
-    "co-training, easy voxels": SelfPacedCoTraining(pace=0.01),
-    "co-training, all voxels": SelfPacedCoTraining(pace=50.0),
-    "co-training, certain": SelfPacedCoTraining(pace=1.0, alpha=0.5),
-    "weighted": Weighted(SelfPacedCoTraining(pace=1.0), weight=0.5),
+    "co-training, easy voxels": SelfPacedCoTraining(gamma=0.01),
+    "co-training, all voxels": SelfPacedCoTraining(gamma=50.0),
+    "co-training, certain": SelfPacedCoTraining(gamma=1.0, alpha=0.5),
+    "weighted": WeightedTerm(SelfPacedCoTraining(gamma=1.0), weight=0.5),
 }
 
 
@@ -124,13 +124,13 @@ def small_network(dropout: float = 0.3) -> nn.Module:
     )
 
 
-def everyone(network=small_network, count: int = 2) -> tuple[Ensemble, Ensemble, EvaluationNetwork]:
-    """Students, teachers and an evaluation network, the latter two with opinions."""
+def everyone(network=small_network, count: int = 2) -> tuple[Ensemble, Ensemble, Discriminator]:
+    """Students, teachers and a discriminator, the latter two with opinions."""
     students = build_ensemble(network, num_views=count, seed=0).train()
     teachers = frozen_copy(build_ensemble(network, num_views=count, seed=1))
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        discriminator = EvaluationNetwork(num_classes=3, features=2, num_layers=1)
+        discriminator = Discriminator(num_classes=3, features=2, num_layers=1)
     with torch.no_grad():
         for parameter in [*discriminator.parameters(), *(teacher[-1].weight for teacher in teachers.networks)]:
             parameter.mul_(6)
@@ -138,11 +138,11 @@ def everyone(network=small_network, count: int = 2) -> tuple[Ensemble, Ensemble,
     return students, teachers.requires_grad_(True), discriminator
 
 
-def inferred_step(students: Ensemble, teachers: Ensemble, discriminator: EvaluationNetwork) -> Step:
+def inferred_step(students: Ensemble, teachers: Ensemble, discriminator: Discriminator) -> Step:
     """What an iteration hands to a term when everyone takes part; the same draws each time."""
     inferer = SemiSupervisedInferer(
         teachers=teachers,
-        move=RandomQuarterTurn(seed=0),
+        transform=RandomQuarterTurn(seed=0),
         uncertainty=MonteCarloDropout(passes=2),
         discriminator=discriminator,
     )
@@ -174,19 +174,19 @@ def test_p23_of_all_networks_students_alone_learn_from_a_term(term):
 
 
 @pytest.mark.parametrize("share", [0, 1, 3], ids=lambda n: f"{n} parameters frozen before")
-def test_an_evaluation_network_that_has_judged_may_learn_as_before(share):
+def test_a_discriminator_that_has_judged_may_learn_as_before(share):
     students, teachers, discriminator = everyone()
     for parameter in list(discriminator.parameters())[:share]:
         parameter.requires_grad_(False)
     before = [parameter.requires_grad for parameter in discriminator.parameters()]
-    assert inferred_step(students, teachers, discriminator).verdict.requires_grad
+    assert inferred_step(students, teachers, discriminator).discriminator_logits.requires_grad
     assert [parameter.requires_grad for parameter in discriminator.parameters()] == before
 
 
-def test_an_evaluation_network_that_fails_may_learn_as_before():
+def test_a_discriminator_that_fails_may_learn_as_before():
     students, _, discriminator = everyone()
     small = torch.rand(2, 1, 7, 7)
-    with pytest.raises(ValueError, match="`EvaluationNetwork` needs images of at least 8 voxels"):
+    with pytest.raises(ValueError, match="`Discriminator` needs images of at least 8 voxels"):
         SemiSupervisedInferer(discriminator=discriminator)(small, students, unlabeled=small)
     assert {parameter.requires_grad for parameter in discriminator.parameters()} == {True}
 
@@ -213,19 +213,19 @@ def test_a_step_of_the_students_along_a_term_lowers_it(name):
 def test_the_verdict_is_on_the_students_predictions_for_the_unmoved_images():
     students, teachers, discriminator = everyone()
     step = inferred_step(students, teachers, discriminator)
-    assert step.verdict.shape == (2, 3)
+    assert step.discriminator_logits.shape == (2, 3)
     for k, log_probs in enumerate(step.unlabeled):
         for u in range(3):
             alone = discriminator(step.unlabeled_image[u : u + 1], log_probs[u : u + 1].exp())
-            torch.testing.assert_close(step.verdict[k, u], alone[0], rtol=0, atol=1e-5)
-    assert step.verdict.std() > 1e-2  # of other images or predictions it would be another one
+            torch.testing.assert_close(step.discriminator_logits[k, u], alone[0], rtol=0, atol=1e-5)
+    assert step.discriminator_logits.std() > 1e-2  # of other images or predictions it would be another one
 
 
 # a term, and what it has a gradient for
 LEARNED_FROM = {
     "supervised": (Supervised(), {"labeled"}),
     **{name: (term, {"unlabeled"}) for name, term in UNLABELED_TERMS.items()},
-    "adversarial": (Adversarial(), {"verdict"}),
+    "adversarial": (Adversarial(), {"discriminator_logits"}),
 }
 
 
@@ -237,7 +237,7 @@ def test_p23_a_term_has_a_gradient_for_what_students_say_and_for_nothing_else(te
         "labeled": logits["labeled"],
         **{name: logits[name].log_softmax(2) for name in ("unlabeled", "teacher")},
         "uncertainty": torch.rand(2, 3, 7, 5, generator=generator),
-        "verdict": torch.randn(2, 3, generator=generator),
+        "discriminator_logits": torch.randn(2, 3, generator=generator),
         "image": torch.rand(3, 1, 7, 5, generator=generator),
         "unlabeled_image": torch.rand(3, 1, 7, 5, generator=generator),
     }
@@ -271,7 +271,7 @@ def test_p16_extreme_logits_have_a_finite_loss_and_gradient_in_every_term(term, 
         return (magnitude * torch.randint(-1, 2, shape, generator=generator)).to(dtype).requires_grad_()
 
     labeled, unlabeled, teacher = (extreme(2, 3, 4, 40, 30) for _ in range(3))
-    verdict = extreme(2, 3)
+    discriminator_logits = extreme(2, 3)
     step = Step(
         progress=0.0,
         label=torch.randint(4, (3, 1, 40, 30), generator=generator),
@@ -279,13 +279,13 @@ def test_p16_extreme_logits_have_a_finite_loss_and_gradient_in_every_term(term, 
         unlabeled=log_softmax(unlabeled, dim=2),
         teacher=log_softmax(teacher, dim=2),
         uncertainty=torch.rand(2, 3, 40, 30, generator=generator),
-        verdict=verdict,
+        discriminator_logits=discriminator_logits,
     )
     loss = term(step)
     loss.backward()
     assert loss.isfinite()
     assert loss > 0
-    gradients = [x.grad for x in (labeled, unlabeled, verdict) if x.grad is not None]
+    gradients = [x.grad for x in (labeled, unlabeled, discriminator_logits) if x.grad is not None]
     assert len(gradients) == 1
     assert gradients[0].isfinite().all()
 
@@ -303,7 +303,7 @@ def test_p16_cross_entropy_of_extreme_logits_is_their_distance(dtype, magnitude)
 
 @DTYPES
 @MAGNITUDES
-def test_p16_the_evaluation_network_has_a_finite_loss_for_extreme_logits(dtype, magnitude):
+def test_p16_the_discriminator_has_a_finite_loss_for_extreme_logits(dtype, magnitude):
     labeled = (magnitude * torch.tensor([1.0, -1, 0, 1])).to(dtype).requires_grad_()
     unlabeled = (magnitude * torch.tensor([1.0, -1, 0])).to(dtype).requires_grad_()
     loss = discrimination_loss(labeled, unlabeled)
@@ -481,12 +481,12 @@ def test_a_threshold_out_of_its_range_is_refused_at_once(threshold, got):
 
 
 @pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
-@pytest.mark.parametrize(("pace", "alpha"), [(0.01, 0.0), (0.2, 1e-4), (20.0, 0.3)], ids=str)
-def test_co_training_is_the_loss_on_the_logits(students, pace, alpha):
+@pytest.mark.parametrize(("gamma", "alpha"), [(0.01, 0.0), (0.2, 1e-4), (20.0, 0.3)], ids=str)
+def test_co_training_is_the_loss_on_the_logits(students, gamma, alpha):
     logits = torch.randn(students, 3, 4, 7, 5)
     step = Step(0.0, torch.zeros(2, 1, 7, 5), torch.zeros(students, 2, 4, 7, 5), unlabeled=logits.log_softmax(2))
     torch.testing.assert_close(
-        SelfPacedCoTraining(pace, alpha=alpha)(step), SelfPacedJSDLoss(gamma=pace, alpha=alpha)(logits)
+        SelfPacedCoTraining(gamma, alpha=alpha)(step), SelfPacedJSDLoss(gamma=gamma, alpha=alpha)(logits)
     )
 
 
@@ -525,15 +525,15 @@ def test_plain_co_training_lies_between_agreement_and_the_logarithm_of_the_numbe
 
 
 @pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
-def test_self_paced_co_training_without_a_pace_is_the_plain_one_for_each_student(students):
-    endless = SelfPacedCoTraining(pace=1e9)
+def test_self_paced_co_training_without_a_gamma_is_the_plain_one_for_each_student(students):
+    endless = SelfPacedCoTraining(gamma=1e9)
     torch.testing.assert_close(endless(views_of(students)), students * CoTraining()(views_of(students)))
 
 
 @pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
 def test_p17_the_notes_are_right(students):
     step = views_of(students)
-    SelfPacedCoTraining(pace=0.3)(step)
+    SelfPacedCoTraining(gamma=0.3)(step)
 
     probs = softmax_by_hand(step.unlabeled, axis=2)
     differ, selected = 0, 0
@@ -545,7 +545,7 @@ def test_p17_the_notes_are_right(students):
             selected += 1 - (p * np.log(p / mean)).sum() / 0.3 > 1e-5
     assert step.notes["disagreement"].item() == pytest.approx(differ / (3 * 7 * 5))
     assert step.notes["selected_share"].item() == pytest.approx(selected / (students * 3 * 7 * 5))
-    assert step.notes["pace"] == 0.3
+    assert step.notes["gamma"] == 0.3
     assert 0 < differ < 3 * 7 * 5
     assert 0 < selected < students * 3 * 7 * 5
 
@@ -553,20 +553,20 @@ def test_p17_the_notes_are_right(students):
 def test_equal_students_leave_no_loss_and_no_disagreement():
     one = toy_networks(1, seed=0)
     step = toy_step(one * 2)
-    assert SelfPacedCoTraining(pace=0.2)(step).item() == pytest.approx(0.0, abs=1e-6)
+    assert SelfPacedCoTraining(gamma=0.2)(step).item() == pytest.approx(0.0, abs=1e-6)
     assert step.notes["disagreement"].item() == 0.0
     assert step.notes["selected_share"].item() == 1.0
 
 
 def test_pace_and_alpha_follow_the_progress():
     students = toy_networks(2, seed=0)
-    term = SelfPacedCoTraining(pace=lambda progress: 0.1 + progress, alpha=lambda progress: progress / 2)
+    term = SelfPacedCoTraining(gamma=lambda progress: 0.1 + progress, alpha=lambda progress: progress / 2)
     step = toy_step(students, progress=0.5)
     torch.testing.assert_close(term(step), SelfPacedCoTraining(0.6, alpha=0.25)(toy_step(students)))
-    assert step.notes["pace"] == 0.6
+    assert step.notes["gamma"] == 0.6
 
 
-@pytest.mark.parametrize("term", [CoTraining(), SelfPacedCoTraining(pace=0.2)], ids=["plain", "self-paced"])
+@pytest.mark.parametrize("term", [CoTraining(), SelfPacedCoTraining(gamma=0.2)], ids=["plain", "self-paced"])
 def test_one_student_alone_is_refused(term):
     with pytest.raises(ValueError, match="`num_views` must be at least 2, got 1"):
         term(toy_step(toy_networks(1, seed=0)))
@@ -575,21 +575,21 @@ def test_one_student_alone_is_refused(term):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pace": 0.0}, "`pace` must be positive, got 0.0"),
-        ({"pace": -1.0}, "`pace` must be positive, got -1.0"),
-        ({"pace": math.nan}, "`pace` must be positive, got nan"),
-        ({"pace": lambda progress: 1 - progress}, "`pace` must be positive, got 0.0"),
-        ({"pace": 0.2, "alpha": -0.1}, "`alpha` must lie between 0 and 1, got -0.1"),
-        ({"pace": 0.2, "alpha": 1.1}, "`alpha` must lie between 0 and 1, got 1.1"),
-        ({"pace": 0.2, "alpha": lambda progress: 3 * progress}, "`alpha` must lie between 0 and 1, got 1.5"),
-        ({"pace": 0.2, "eps": 0.0}, "`eps` must be positive, got 0.0"),
-        ({"pace": 0.2, "eps": 2.0}, "`eps` must lie between 0 and 1, got 2.0"),
+        ({"gamma": 0.0}, "`gamma` must be positive, got 0.0"),
+        ({"gamma": -1.0}, "`gamma` must be positive, got -1.0"),
+        ({"gamma": math.nan}, "`gamma` must be positive, got nan"),
+        ({"gamma": lambda progress: 1 - progress}, "`gamma` must be positive, got 0.0"),
+        ({"gamma": 0.2, "alpha": -0.1}, "`alpha` must lie between 0 and 1, got -0.1"),
+        ({"gamma": 0.2, "alpha": 1.1}, "`alpha` must lie between 0 and 1, got 1.1"),
+        ({"gamma": 0.2, "alpha": lambda progress: 3 * progress}, "`alpha` must lie between 0 and 1, got 1.5"),
+        ({"gamma": 0.2, "eps": 0.0}, "`eps` must be positive, got 0.0"),
+        ({"gamma": 0.2, "eps": 2.0}, "`eps` must lie between 0 and 1, got 2.0"),
     ],
     ids=[
-        "pace 0",
-        "pace below 0",
-        "pace nan",
-        "pace falls to 0",
+        "gamma 0",
+        "gamma below 0",
+        "gamma nan",
+        "gamma falls to 0",
         "alpha below 0",
         "alpha above 1",
         "alpha rises above 1",
@@ -658,8 +658,8 @@ def test_gradients_are_those_of_finite_differences(name, count):
 def test_a_weight_may_be_a_number_or_follow_the_progress():
     students = toy_networks(2, seed=0)
     plain = Supervised()(toy_step(students))
-    torch.testing.assert_close(Weighted(Supervised(), 0.25)(toy_step(students)), 0.25 * plain)
-    ramp = Weighted(Supervised(), lambda progress: linear_rampup(progress, value=2.0))
+    torch.testing.assert_close(WeightedTerm(Supervised(), 0.25)(toy_step(students)), 0.25 * plain)
+    ramp = WeightedTerm(Supervised(), lambda progress: linear_rampup(progress, value=2.0))
     for progress, weight in ((0.0, 0.0), (0.25, 1.0), (0.5, 2.0), (0.9, 2.0)):
         torch.testing.assert_close(ramp(toy_step(students, progress=progress)), weight * plain)
 
@@ -673,8 +673,8 @@ def test_an_objective_is_the_sum_of_its_parts_by_name():
     students, teachers = toy_networks(3, seed=0), toy_networks(3, seed=1)
     terms = {
         "supervised": Supervised(),
-        "co_training": Weighted(SelfPacedCoTraining(pace=0.2), 0.5),
-        "consistency": Weighted(Consistency(), 4.0),
+        "co_training": WeightedTerm(SelfPacedCoTraining(gamma=0.2), 0.5),
+        "consistency": WeightedTerm(Consistency(), 4.0),
     }
     step = toy_step(students, teachers)
     losses = Objective(**terms)(step)
@@ -683,7 +683,7 @@ def test_an_objective_is_the_sum_of_its_parts_by_name():
         assert torch.equal(losses[f"{name}_loss"], term(toy_step(students, teachers)))
     assert losses["loss"].item() == pytest.approx(sum(losses[f"{name}_loss"].item() for name in terms))
     assert losses["loss"].requires_grad
-    notes = {"disagreement", "pace", "selected_share", "co_training_weight", "consistency_weight"}
+    notes = {"disagreement", "gamma", "selected_share", "co_training_weight", "consistency_weight"}
     assert set(step.notes) == notes
     assert (step.notes["co_training_weight"], step.notes["consistency_weight"]) == (0.5, 4.0)
 
@@ -696,7 +696,7 @@ def test_an_objective_of_no_term_is_refused():
 def test_two_steps_do_not_share_their_notes():
     students = toy_networks(2, seed=0)
     one, other = toy_step(students), toy_step(students)
-    SelfPacedCoTraining(pace=0.2)(one)
+    SelfPacedCoTraining(gamma=0.2)(one)
     assert other.notes == {}
 
 
@@ -704,5 +704,5 @@ def test_a_weight_is_noted_as_it_is_at_the_time():
     students = toy_networks(2, seed=0)
     for progress in (0.25, 0.75):
         step = replace(toy_step(students), progress=progress, notes={})
-        Objective(supervised=Weighted(Supervised(), weight=lambda progress: 2 * progress))(step)
+        Objective(supervised=WeightedTerm(Supervised(), weight=lambda progress: 2 * progress))(step)
         assert step.notes == {"supervised_weight": 2 * progress}

@@ -14,17 +14,17 @@ def slow_turn(images: torch.Tensor, turns: np.ndarray) -> torch.Tensor:
 
 
 def drawn_turns(images: torch.Tensor, *, seed: int) -> np.ndarray:
-    move = RandomQuarterTurn(seed=seed)
-    move.randomize(images)
-    return move.turns
+    transform = RandomQuarterTurn(seed=seed)
+    transform.randomize(images)
+    return transform.turns
 
 
 @BY_SIZE
 def test_each_image_has_its_own_turn(size):
     images = torch.rand(40, 2, *size)
     turns = drawn_turns(images, seed=1)
-    moved, _ = RandomQuarterTurn(seed=1)(images)
-    assert torch.equal(moved, slow_turn(images, turns))
+    augmented, _ = RandomQuarterTurn(seed=1)(images)
+    assert torch.equal(augmented, slow_turn(images, turns))
     assert set(turns.tolist()) == {0, 1, 2, 3}
 
 
@@ -32,8 +32,8 @@ def test_each_image_has_its_own_turn(size):
 @BY_SIZE
 def test_turns_count_from_the_first_axis_toward_the_second(size, turns):
     images = torch.rand(4, 1, *size)
-    moved = turn(images, np.array(turns), spatial_dims=len(size))
-    assert torch.equal(moved, slow_turn(images, np.array(turns)))
+    augmented = turn(images, np.array(turns), spatial_dims=len(size))
+    assert torch.equal(augmented, slow_turn(images, np.array(turns)))
 
 
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)], ids=["no axis", "one axis", "two axes"])
@@ -41,10 +41,10 @@ def test_turns_count_from_the_first_axis_toward_the_second(size, turns):
 def test_each_image_behind_leading_axes_is_turned_by_itself(size, leading):
     turns = np.array([3, 0, 2, 1, 1])
     predictions = torch.rand(*leading, len(turns), 2, *size)
-    moved = turn(predictions, turns, spatial_dims=len(size))
-    assert moved.shape == predictions.shape
+    augmented = turn(predictions, turns, spatial_dims=len(size))
+    assert augmented.shape == predictions.shape
     for index in np.ndindex(leading):
-        assert torch.equal(moved[index], slow_turn(predictions[index], turns))
+        assert torch.equal(augmented[index], slow_turn(predictions[index], turns))
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_images_with_channels_last_are_turned_alike(size, memory_format):
     images = torch.rand(len(turns), 2, *size)
     channels_last = images.to(memory_format=memory_format)
     assert channels_last.stride() != images.stride()
-    moved = turn(channels_last, turns, spatial_dims=len(size))
-    assert torch.equal(moved, slow_turn(images, turns))
-    assert torch.equal(turn(moved, -turns, spatial_dims=len(size)), images)
+    augmented = turn(channels_last, turns, spatial_dims=len(size))
+    assert torch.equal(augmented, slow_turn(images, turns))
+    assert torch.equal(turn(augmented, -turns, spatial_dims=len(size)), images)
 
 
 @pytest.mark.parametrize("leading", [(), (2,)], ids=["images", "predictions"])
@@ -76,21 +76,21 @@ def test_the_gradient_of_a_turn_is_the_inverse_turn(leading):
 @pytest.mark.parametrize("channels", [1, 4], ids=["1 class", "4 classes"])
 @BY_SIZE
 def test_the_undo_takes_predictions_about_moved_images_back(size, channels, leading):
-    move = RandomQuarterTurn(seed=2)
+    transform = RandomQuarterTurn(seed=2)
     images = torch.rand(9, 1, *size)
-    moved, undo = move(images)
-    assert not torch.equal(moved, images)
-    assert torch.equal(undo(moved), images)
-    # a prediction without regard to position commutes with every move
+    augmented, undo = transform(images)
+    assert not torch.equal(augmented, images)
+    assert torch.equal(undo(augmented), images)
+    # a prediction without regard to position commutes with every turn
     factors = torch.rand(*leading, 1, channels, *(1 for _ in size))
-    assert torch.equal(undo(moved * factors), images * factors)
+    assert torch.equal(undo(augmented * factors), images * factors)
 
 
 def test_an_undo_belongs_to_its_own_move():
-    move = RandomQuarterTurn(seed=0)
+    transform = RandomQuarterTurn(seed=0)
     images = torch.rand(8, 1, 5, 5)
-    first, undo_first = move(images)
-    second, undo_second = move(images)
+    first, undo_first = transform(images)
+    second, undo_second = transform(images)
     assert not torch.equal(first, second)
     assert torch.equal(undo_first(first), images)
     assert torch.equal(undo_second(second), images)
@@ -100,11 +100,11 @@ def test_an_undo_belongs_to_its_own_move():
 @pytest.mark.parametrize("size", [(6, 7), (7, 6, 6)], ids=str)
 def test_images_that_are_not_square_make_half_turns_only(size):
     images = torch.rand(40, 1, *size)
-    moved, undo = RandomQuarterTurn(seed=0)(images)
+    augmented, undo = RandomQuarterTurn(seed=0)(images)
     halves = torch.rot90(images, 2, (2, 3))
-    kinds = [(torch.equal(m, i), torch.equal(m, h)) for m, i, h in zip(moved, images, halves, strict=True)]
+    kinds = [(torch.equal(m, i), torch.equal(m, h)) for m, i, h in zip(augmented, images, halves, strict=True)]
     assert set(kinds) == {(True, False), (False, True)}
-    assert torch.equal(undo(moved), images)
+    assert torch.equal(undo(augmented), images)
 
 
 def test_only_the_first_two_axes_must_be_square():
@@ -140,21 +140,21 @@ def test_drawing_leaves_the_global_random_states_alone():
 def test_the_argument_stays_as_it_is():
     images = torch.rand(9, 1, 6, 6)
     before = images.clone()
-    moved, undo = RandomQuarterTurn(seed=0)(images)
-    moved_before = moved.clone()
-    undo(moved)
+    augmented, undo = RandomQuarterTurn(seed=0)(images)
+    augmented_before = augmented.clone()
+    undo(augmented)
     assert torch.equal(images, before)
-    assert torch.equal(moved, moved_before)
+    assert torch.equal(augmented, augmented_before)
 
 
 def test_gradients_flow_back_through_the_undo():
-    move = RandomQuarterTurn(seed=3)
+    transform = RandomQuarterTurn(seed=3)
     images = torch.rand(9, 1, 6, 6)
     weights = torch.rand(2, 9, 1, 6, 6)
-    moved, undo = move(images)
-    prediction = torch.stack([moved, 2 * moved]).requires_grad_()
+    augmented, undo = transform(images)
+    prediction = torch.stack([augmented, 2 * augmented]).requires_grad_()
     (undo(prediction) * weights).sum().backward()
-    # where a weight of the unmoved frame is in the moved one
+    # where a weight of the original frame is in the augmented one
     turns = drawn_turns(images, seed=3)
     expected = torch.stack([slow_turn(w, turns) for w in weights])
     assert torch.equal(prediction.grad, expected)
@@ -163,6 +163,6 @@ def test_gradients_flow_back_through_the_undo():
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float16, torch.float64], ids=str)
 def test_no_value_is_interpolated(dtype):
     images = torch.arange(2 * 3 * 16).reshape(6, 1, 4, 4).to(dtype)
-    moved, _ = RandomQuarterTurn(seed=0)(images)
-    assert moved.dtype == dtype
-    assert torch.equal(moved.flatten(1).sort().values, images.flatten(1).sort().values)
+    augmented, _ = RandomQuarterTurn(seed=0)(images)
+    assert augmented.dtype == dtype
+    assert torch.equal(augmented.flatten(1).sort().values, images.flatten(1).sort().values)

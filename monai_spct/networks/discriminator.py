@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from monai_spct.functional.checks import at_least
 
-__all__ = ["EvaluationNetwork"]
+__all__ = ["Discriminator"]
 
 
-class EvaluationNetwork(nn.Module):
+class Discriminator(nn.Module):
     """How much a segmentation looks like one of a labeled image: one logit for each image with its probabilities.
 
-    MONAI's ``PatchDiscriminator`` on image and class probabilities together, its verdicts on patches averaged. With
-    instance normalization, so that the verdict on an image does not depend on its batch.
+    MONAI's ``PatchDiscriminator`` on image and class probabilities together, its logits on patches averaged. With
+    instance normalization, so that the logits on an image does not depend on its batch.
 
     Args:
         spatial_dims: 2 or 3.
@@ -27,12 +27,12 @@ class EvaluationNetwork(nn.Module):
 
     Reference:
         Zhang et al., "Deep adversarial networks for biomedical image segmentation utilizing unannotated images",
-        MICCAI 2017, whose evaluation network sees image and probabilities, too.
+        MICCAI 2017, whose discriminator sees image and probabilities, too.
 
     Example:
         >>> import torch
-        >>> from monai_spct.networks import EvaluationNetwork
-        >>> network = EvaluationNetwork(in_channels=1, num_classes=4)
+        >>> from monai_spct.networks import Discriminator
+        >>> network = Discriminator(in_channels=1, num_classes=4)
         >>> network(torch.rand(6, 1, 64, 64), torch.rand(6, 4, 64, 64).softmax(1)).shape
         torch.Size([6])
     """
@@ -60,8 +60,8 @@ class EvaluationNetwork(nn.Module):
         """``(B, C_in, *S)`` and ``(B, C, *S)`` to logits ``(B,)``."""
         if min(image.shape[2:]) < self.smallest:
             raise ValueError(
-                f"`EvaluationNetwork` needs images of at least {self.smallest} voxels along each axis, got "
+                f"`Discriminator` needs images of at least {self.smallest} voxels along each axis, got "
                 f"{tuple(image.shape[2:])}."
             )
-        verdicts: Tensor = self.patches(torch.cat([image, probs.to(image.dtype)], dim=1))[-1]
-        return verdicts.flatten(1).mean(1)
+        logits: Tensor = self.patches(torch.cat([image, probs.to(image.dtype)], dim=1))[-1]
+        return logits.flatten(1).mean(1)
