@@ -16,8 +16,8 @@ class SeedEachIteration:
     """Ignite handler for a training in several processes: each one draws its own random numbers, anew each time.
 
     A checkpoint is written by one process and holds the state of its random generators alone. With this handler that
-    does not matter: what a process draws in an iteration, as for dropout and augmentation, depends on the seed, the number of
-    the process and the iteration, so a run that goes on draws what it would have drawn.
+    does not matter: what a process draws in an iteration, as for dropout and augmentation, depends on the seed, the
+    number of the process and the iteration, so a run that goes on draws what it would have drawn.
 
     Args:
         seed: of the whole run.

@@ -76,8 +76,8 @@ class Step:
         """The discriminator's logits for unlabeled images, or a ``ValueError`` that says who should supply them."""
         if self.discriminator_logits is None:
             raise ValueError(
-                f"`{reader}` needs a discriminator's logits: give `SemiSupervisedInferer` its `discriminator`, and batches "
-                "an entry `unlabeled`."
+                f"`{reader}` needs a discriminator's logits: give `SemiSupervisedInferer` its `discriminator`, and "
+                "batches an entry `unlabeled`."
             )
         return self.discriminator_logits
 
