@@ -71,7 +71,8 @@ class SaveCheckpoints:
         predictor: the module whose predictions count: the teachers where there are such, else the students.
         objects: by name, whatever has ``state_dict`` and ``load_state_dict``: students, teachers, optimizer, learning
             rate, ... Of several processes, all ask for the states and the first one writes its own.
-        resume: whether to go on from the newest checkpoint, if there is one, when the run starts.
+        resume: whether to go on from the newest checkpoint, if there is one, when the run starts. A finished run says
+            so and does nothing.
         kept_epochs: the epochs, counted from 1, whose weights are to stay.
         num_checkpoints: how many checkpoints there are to be, the newest one included.
         settings: what the run is made of, as JSON has it, for example
@@ -82,8 +83,8 @@ class SaveCheckpoints:
     Raises:
         ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1, or ``num_checkpoints`` is none;
             when the run starts, if it has fewer epochs than one of these, or if no checkpoint is whole, or the newest
-            one that is whole holds other objects than these, or is of a run that is finished, or has other settings,
-            or only some of several processes find it.
+            one that is whole holds other objects than these, or has more epochs or other settings than this run, or
+            only some of several processes find it.
 
     Example:
         >>> import tempfile, torch
@@ -173,11 +174,9 @@ class SaveCheckpoints:
         if not isinstance(run, dict) or run.keys() != _RUN:
             raise ValueError(f"{path} was written by another version of monai_spct: finish the run with that one.")
         now: Any = engine.state
-        if run["epoch"] >= now.max_epochs:
-            raise ValueError(
-                f"{path} is of a finished run: it has {run['epoch']} epochs, and `max_epochs` is {now.max_epochs}."
-            )
         self._check_settings(json.loads(run["settings"]), path)
+        if run["epoch"] > now.max_epochs:
+            raise ValueError(f"{path} has {run['epoch']} epochs, and `max_epochs` is {now.max_epochs}.")
         if run["epoch_length"] != now.epoch_length:
             raise ValueError(
                 f"{path} is of a run with {run['epoch_length']} iterations in an epoch, and this one has "
@@ -196,6 +195,9 @@ class SaveCheckpoints:
             scaler.load_state_dict(run["scaler"])
         set_random_state(run["random"])
         now.epoch, now.iteration = run["epoch"], run["iteration"]
+        if run["epoch"] == now.max_epochs:
+            logger.info("nothing to do: %s is of a finished run of %d epochs.", path, run["epoch"])
+            return
         logger.info(
             "resuming after epoch %d of %d%s from %s.",
             run["epoch"],

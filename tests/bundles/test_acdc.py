@@ -834,12 +834,14 @@ def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path, data)
     assert [{**row, "seconds": 0} for row in broken] == [{**row, "seconds": 0} for row in whole]
 
 
-def test_p26_a_run_that_is_finished_says_so(tmp_path, data, runs):
+def test_p26_a_run_that_is_finished_says_so(tmp_path, data, runs, caplog):
     """P26."""
     shutil.copytree(runs.output / "models", tmp_path / "models")
-    with pytest.raises(RuntimeError) as error:
+    before = (tmp_path / "models" / "last.pt").read_bytes()
+    with caplog.at_level(logging.INFO, "monai_spct"):
         trained(data, tmp_path, resume=True, num_validation=1)
-    assert "is of a finished run: it has 2 epochs, and `max_epochs` is 2." in str(first_cause(error.value))
+    assert "is of a finished run of 2 epochs" in caplog.text
+    assert (tmp_path / "models" / "last.pt").read_bytes() == before
 
 
 def test_there_may_be_nothing_to_resume(tmp_path, data, caplog):
@@ -1032,7 +1034,9 @@ def test_real_headers_give_the_true_spacing(real_data):
 def test_no_means_no(tmp_path, data, runs, no):
     """The command line hands `--resume false` on as a word."""
     trained(data, tmp_path, max_epochs=1, epoch_length=1)
-    trained(data, tmp_path, max_epochs=1, epoch_length=1, resume=no)  # would refuse to resume a finished run
+    before = (tmp_path / "models" / "last.pt").stat().st_mtime_ns
+    trained(data, tmp_path, max_epochs=1, epoch_length=1, resume=no)  # which would do nothing
+    assert (tmp_path / "models" / "last.pt").stat().st_mtime_ns > before
     case = lists(data).test[0]
     folder = options_of(runs, Path(case["image"]), tmp_path / "output")
     workflow(INFERENCE, **folder, uncertainty=no, max_pictures=0).run()

@@ -365,12 +365,21 @@ def test_a_run_that_shall_not_resume_does_not(tmp_path):
     assert module.weight.item() == 4.0
 
 
-@pytest.mark.parametrize("max_epochs", [2, 1], ids=["as many epochs", "fewer epochs"])
-def test_a_finished_run_is_refused(tmp_path, max_epochs):
+def test_a_finished_run_says_so_and_does_nothing(tmp_path, caplog):
+    plain_run(tmp_path, one_weight(), max_epochs=2, resume=False)
+    module, before = one_weight(), (tmp_path / "last.pt").read_bytes()
+    with caplog.at_level(logging.INFO, logger="monai_spct"):
+        plain_run(tmp_path, module, max_epochs=2, resume=True)
+    assert f"nothing to do: {tmp_path / 'last.pt'} is of a finished run of 2 epochs." in caplog.text
+    assert module.weight.item() == 4.0
+    assert (tmp_path / "last.pt").read_bytes() == before
+
+
+def test_a_run_with_more_epochs_is_refused(tmp_path):
     plain_run(tmp_path, one_weight(), max_epochs=2, resume=False)
     module = one_weight()
-    with pytest.raises(ValueError, match=f"of a finished run: it has 2 epochs, and `max_epochs` is {max_epochs}"):
-        plain_run(tmp_path, module, max_epochs=max_epochs, resume=True)
+    with pytest.raises(ValueError, match="has 2 epochs, and `max_epochs` is 1"):
+        plain_run(tmp_path, module, max_epochs=1, resume=True)
     assert module.weight.item() == 0.0
 
 
