@@ -1,4 +1,4 @@
-"""Data: a folder to a datalist, splits by patient, slices in memory, paired batches, and phantoms."""
+"""Datalists of folders, splits by patient, reading and checking of volumes, slices, paired batches, and phantoms."""
 
 from monai_spct.data.acdc import acdc_cases
 from monai_spct.data.datalist import read_datalist, read_or_split, write_datalist
@@ -7,13 +7,11 @@ from monai_spct.data.folder import folder_cases
 from monai_spct.data.images import image_cases
 from monai_spct.data.nifti import HeaderSpacingReader, save_like
 from monai_spct.data.paired_loader import PairedLoader, SeededBatches
-from monai_spct.data.phantom import write_acdc_phantom
 from monai_spct.data.preflight import check_split, refuse_bad_headers
 from monai_spct.data.promise12 import promise12_cases
-from monai_spct.data.prostate_phantom import write_promise12_phantom
 from monai_spct.data.slices import SliceDataset
-from monai_spct.data.spleen_phantom import write_spleen_phantom
 from monai_spct.data.splits import Split, split_cases
+from monai_spct.data.synthetic import write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
 from monai_spct.data.volume_reader import VolumeReader
 
 __all__ = [

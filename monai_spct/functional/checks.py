@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 __all__ = ["at_least", "in_unit_interval", "positive"]
 
@@ -43,6 +44,7 @@ def at_least(name: str, value: int, minimum: int) -> int:
         >>> at_least("num_views", 2, 2)
         2
     """
-    if not (minimum <= value < math.inf) or int(value) != value:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (minimum <= value < math.inf) or int(value) != value:
         raise ValueError(f"`{name}` must be a whole number of at least {minimum}, got {value!r}.")
     return int(value)

@@ -13,7 +13,7 @@ from monai.transforms import LoadImage
 
 from monai_spct.data import VolumeReader
 from monai_spct.data.metaimage import is_metaimage, problem_of, read_header
-from monai_spct.data.phantom_parts import save_metaimage
+from monai_spct.data.synthetic import save_metaimage
 
 VOXELS = np.arange(120, dtype=np.int16).reshape(6, 5, 4)
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from monai_spct.data import Split, acdc_cases, check_split, refuse_bad_headers, split_cases
-from monai_spct.data.phantom_parts import save_metaimage
+from monai_spct.data.synthetic import save_metaimage
 
 SHAPE, SPACING = (8, 6, 4), (1.5, 1.5, 5.0)
 AFFINE = np.diag([-1.5, -1.5, 5.0, 1.0])

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monai_spct.data import acdc_cases, folder_cases, promise12_cases
-from monai_spct.data.phantom_parts import save_metaimage
 from monai_spct.data.splits import Split, split_cases
+from monai_spct.data.synthetic import save_metaimage
 
 LISTS = ("labeled", "unlabeled", "validation", "test")
 

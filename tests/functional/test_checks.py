@@ -46,3 +46,9 @@ def test_values_that_are_no_counts_are_refused(value):
 def test_what_is_no_number_is_refused_by_name(value):
     with pytest.raises(ValueError, match="`n` must be a whole number of at least 2"):
         at_least("n", value, 2)
+
+
+@pytest.mark.parametrize("value", [None, "3", True, 1.5, float("nan"), float("inf"), 0], ids=repr)
+def test_what_is_no_whole_number_of_at_least_one_is_refused(value):
+    with pytest.raises(ValueError, match=f"`n` must be a whole number of at least 1, got {value!r}"):
+        at_least("n", value, 1)

@@ -14,7 +14,7 @@ from monai.engines import SupervisedEvaluator
 from monai.transforms import AsDiscreted, Compose, LoadImaged, ScaleIntensityd
 
 from monai_spct.data import VolumeReader
-from monai_spct.data.phantom_parts import save_metaimage
+from monai_spct.data.synthetic import save_metaimage
 from monai_spct.handlers import SavePredictions
 from monai_spct.inferers import VolumeInferer
 from monai_spct.transforms import VoteEntropyd
