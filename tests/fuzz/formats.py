@@ -31,8 +31,8 @@ from monai_spct.data import (
     read_datalist,
     save_like,
 )
-from monai_spct.data.synthetic import save_metaimage
 from monai_spct.data.preflight import refuse_bad_headers
+from monai_spct.data.synthetic import save_metaimage
 from monai_spct.handlers import SaveCheckpoints
 from monai_spct.networks import Ensemble, count_networks, load_weights
 from monai_spct.transforms import CheckCased
