@@ -3,8 +3,7 @@
 from monai_spct.data.acdc import acdc_cases
 from monai_spct.data.datalist import read_datalist, read_or_split, write_datalist
 from monai_spct.data.decathlon import decathlon_cases
-from monai_spct.data.folder import folder_cases
-from monai_spct.data.images import image_cases
+from monai_spct.data.folder import folder_cases, image_cases
 from monai_spct.data.nifti import HeaderSpacingReader, save_like
 from monai_spct.data.paired_loader import PairedLoader, SeededBatches
 from monai_spct.data.preflight import check_split, refuse_bad_headers

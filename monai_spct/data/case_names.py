@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def case_name(file: str | os.PathLike[str]) -> str:
         >>> case_name("training/patient001/patient001_frame01.nii.gz")
         'patient001_frame01'
     """
-    return Path(Path(file).name.removesuffix(".gz")).stem
+    return re.sub(r"(\.[^.]*)?(\.gz)?$", "", Path(file).name, count=1, flags=re.IGNORECASE)
 
 
 def case_names(files: Sequence[str | os.PathLike[str]], root: str | os.PathLike[str] | None = None) -> list[str]:

@@ -1,21 +1,57 @@
-"""A folder of images and labels, in one of the usual layouts, to a list of cases."""
+"""Folders of images and labels, in one of the usual layouts, as lists of cases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from monai.utils.misc import ensure_tuple
+
 from monai_spct.data.case_names import case_names
-from monai_spct.data.images import LABEL_ENDING, LABEL_FOLDERS, SUFFIXES, volume_files
+from monai_spct.data.nifti import is_prediction
 
-__all__ = ["folder_cases"]
+__all__ = ["files_below", "folder_cases", "image_cases"]
 
+_SUFFIX = re.compile(r"\.(nii(\.gz)?|mhd|mha)$", re.IGNORECASE)
+_LABEL = re.compile(r"(^|[_.\s-])(gt|seg|segmentation|labels?|masks?)$", re.IGNORECASE)
+_LABEL_FOLDERS = ("labels", "labelsTr", "labelsTs")
+_IMAGE_FOLDERS = tuple(name.replace("labels", "images") for name in _LABEL_FOLDERS)
+_NO_VOLUMES = ("_4d", "_uncertainty")
 _CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
-_IMAGE_FOLDERS = tuple(name.replace("labels", "images") for name in LABEL_FOLDERS)
 _Key = tuple[Path, str]  # the folder of the images, and the name without what tells labels and channels
+
+
+def image_cases(folder: str | Path, *, channels: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """List the images of a folder and the folders below it, for inference.
+
+    Labels, cines, hidden files and channels are told as by :func:`folder_cases`. Predictions and uncertainty maps that
+    :class:`~monai_spct.handlers.SavePredictions` wrote are passed over wherever they are.
+
+    Args:
+        folder: the folder, or one file.
+        channels: ends of the names of an image's files, such as ``["_t1", "_flair"]``, in the order of the channels.
+
+    Returns:
+        Dictionaries with ``case`` and ``image``, in the order of their paths.
+
+    Raises:
+        FileNotFoundError: if there is no image.
+        ValueError: if an image is there in two formats, or lacks a channel; all of a kind are named at once.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("b.nii.gz", "a.nii", "a_gt.nii", "._a.nii"):
+        ...     (folder / name).touch()
+        >>> [case["case"] for case in image_cases(folder)]
+        ['a', 'b']
+    """
+    root = Path(folder).expanduser().absolute()
+    images, _ = _found(root, None, ensure_tuple(channels))
+    return _cases(images, root.parent if root.is_file() else root)
 
 
 def folder_cases(
@@ -27,10 +63,11 @@ def folder_cases(
 
         imagesTr/a.nii.gz         labelsTr/a.nii.gz           also imagesTs, images
         imagesTr/a_0000.nii.gz    labelsTr/a.nii.gz           with imagesTr/a_0001.nii.gz, the second channel
-        a.nii.gz                  a_gt.nii.gz                 or _seg, _segmentation, _label, _mask
+        a.nii.gz                  a_gt.nii.gz                 or seg, segmentation, label, mask; or a-gt, a.gt
         patient1/image.nii.gz     patient1/seg.nii.gz         one image and one label in a folder, however called
 
-    An image without a label is listed without one. Hidden files, cines (``*_4d``) and uncertainty maps are passed over.
+    An image without a label is listed without one. Links are followed. Hidden files, cines (``*_4d``), uncertainty maps
+    and predictions of :class:`~monai_spct.handlers.SavePredictions` are passed over.
 
     Args:
         folder: where the files are.
@@ -52,8 +89,6 @@ def folder_cases(
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
-        >>> from monai_spct.data import folder_cases
         >>> folder = Path(tempfile.mkdtemp())
         >>> for name in ("a_0000.nii", "a_0001.nii", "a_seg.nii"):
         ...     (folder / name).touch()
@@ -62,80 +97,108 @@ def folder_cases(
         ('a', ['a_0000.nii', 'a_0001.nii'], 'a_seg.nii')
     """
     root = Path(folder).expanduser().absolute()
-    ending = LABEL_ENDING if label is None else re.compile(f"{re.escape(label)}$")
-    labels: list[tuple[_Key, Path]] = []
-    stems: list[tuple[Path, str, Path]] = []
-    for path, stem in volume_files(root):
-        place = _image_folder(path.parent.relative_to(root))
-        if ending.search(stem) or root / place != path.parent:
-            labels.append(((root / place, ending.sub("", stem)), path))
-        else:
-            stems.append((path.parent, stem, path))
-    images = _named_channels(stems, channels) if channels else _numbered_channels(stems)
-    if not images:
-        raise FileNotFoundError(_nothing_found(root, label, channels))
-    of_image = _paired(images, _unique(labels))
-    cases = [
-        {"image": str(files[0]) if len(files) == 1 else [str(file) for file in files]} for files in images.values()
-    ]
-    names = case_names([parent / f"{name}.nii" if name else f"{parent}.nii" for parent, name in images], root)
-    for case, name, key in zip(cases, names, images, strict=True):
-        case["case"] = name
+    images, labels = _found(root, label, ensure_tuple(channels))
+    of_image = _paired(images, labels)
+    cases = _cases(images, root)
+    patients = _patients([files[0].relative_to(root) for files in images.values()], patient)
+    for case, key, name in zip(cases, images, patients, strict=True):
+        case["patient"] = case["case"] if name is None else name.strip()
         if key in of_image:
             case["label"] = str(of_image[key])
-    _add_patients(cases, [files[0].relative_to(root) for files in images.values()], patient)
     return sorted(cases, key=lambda case: case["case"])
+
+
+def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """The files in a folder and the folders below it, by their paths; hidden ones are passed over.
+
+    Links are followed, but for those to a folder that they are in.
+
+    Args:
+        folder: where to begin.
+        above: real paths of the folders that it is in.
+    """
+    above |= {folder.resolve()}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_file():
+            yield path
+        elif path.is_dir() and path.resolve() not in above:
+            yield from files_below(path, above)
+
+
+def _found(root: Path, label: str | None, channels: Sequence[str]) -> tuple[dict[_Key, list[Path]], dict[_Key, Path]]:
+    """The files of each image and each label."""
+    ending = _LABEL if label is None else re.compile(f"{re.escape(label)}$")
+    images: dict[_Key, dict[str, Path]] = {}
+    labels: dict[_Key, Path] = {}
+    twice = []
+    for path in [root] if root.is_file() else files_below(root) if root.is_dir() else []:
+        stem = _SUFFIX.sub("", path.name)
+        if stem == path.name or stem.endswith(_NO_VOLUMES):
+            continue
+        parent = path.parent if root.is_file() else root / _image_folder(path.parent.relative_to(root))
+        if ending.search(stem) or parent != path.parent:
+            first = labels.setdefault((parent, ending.sub("", stem)), path)
+        elif is_prediction(path) or (one := _channel(stem, channels)) is None:
+            continue
+        else:
+            first = images.setdefault((parent, one[0]), {}).setdefault(one[1], path)
+        if first != path:
+            twice.append(f"{first} and {path}")
+    if twice:
+        raise ValueError("files must not be there twice, got:\n" + "\n".join(twice))
+    if not images:
+        raise FileNotFoundError(_nothing_found(root, label, channels))
+    return (_named_channels(images, channels) if channels else _numbered_channels(images)), labels
 
 
 def _image_folder(folder: Path) -> Path:
     """The folder of the images that the labels in a folder belong to."""
-    return Path(*(part.replace("labels", "images") if part in LABEL_FOLDERS else part for part in folder.parts))
+    return Path(*(part.replace("labels", "images") if part in _LABEL_FOLDERS else part for part in folder.parts))
 
 
-def _named_channels(stems: Iterable[tuple[Path, str, Path]], channels: Sequence[str]) -> dict[_Key, list[Path]]:
-    found: list[dict[_Key, Path]] = []
-    for channel in channels:
-        ends = [((parent, stem.removesuffix(channel)), path) for parent, stem, path in stems if stem.endswith(channel)]
-        found.append(_unique(ends))
-    everything = sorted({key for files in found for key in files})
+def _channel(stem: str, channels: Sequence[str]) -> tuple[str, str] | None:
+    """The name of an image, and what tells the channel; nothing if it is none of ``channels``."""
+    if channels:
+        end = max((channel for channel in channels if stem.endswith(channel)), key=len, default=None)
+        return None if end is None else (stem.removesuffix(end), end)
+    match = _CHANNEL.fullmatch(stem)
+    return (match["case"], match["channel"]) if match else (stem, "")
+
+
+def _named_channels(images: Mapping[_Key, Mapping[str, Path]], channels: Sequence[str]) -> dict[_Key, list[Path]]:
     missing = [
         f"{parent / name}{channel}"
-        for parent, name in everything
-        for channel, files in zip(channels, found, strict=True)
-        if (parent, name) not in files
+        for (parent, name), files in images.items()
+        for channel in channels
+        if channel not in files
     ]
     if missing:
         raise ValueError("every image must have all `channels`, missing are:\n" + "\n".join(missing))
-    return {key: [files[key] for files in found] for key in everything}
+    return {key: [files[channel] for channel in channels] for key, files in images.items()}
 
 
-def _numbered_channels(stems: Iterable[tuple[Path, str, Path]]) -> dict[_Key, list[Path]]:
+def _numbered_channels(images: Mapping[_Key, Mapping[str, Path]]) -> dict[_Key, list[Path]]:
     """Files that end in ``_0000``, ``_0001`` and so on are channels, if these numbers are complete."""
-    files = _unique([((parent, stem), path) for parent, stem, path in stems])
-    groups: dict[_Key, list[tuple[str, _Key]]] = {}
-    for parent, stem in files:
-        match = _CHANNEL.fullmatch(stem)
-        key = (parent, match["case"]) if match else (parent, stem)
-        groups.setdefault(key, []).append((match["channel"] if match else "", (parent, stem)))
-    images: dict[_Key, list[Path]] = {}
-    for key, members in groups.items():
-        if [number for number, _ in members] == [f"{n:04d}" for n in range(len(members))]:
-            images[key] = [files[member] for _, member in members]
+    found: dict[_Key, list[Path]] = {}
+    for (parent, name), files in images.items():
+        if list(files) == [f"{number:04d}" for number in range(len(files))]:
+            found[parent, name] = list(files.values())
         else:
-            images |= {member: [files[member]] for _, member in members}
-    counts = {len(paths) for paths in images.values()}
-    if len(counts) > 1:
-        shown = [f"{parent / name} ({len(paths)})" for (parent, name), paths in images.items()]
+            found |= {(parent, f"{name}_{end}" if end else name): [path] for end, path in files.items()}
+    if len({len(files) for files in found.values()}) > 1:
+        shown = [f"{parent / name} ({len(files)})" for (parent, name), files in found.items()]
         raise ValueError("all images must have the same number of channels, got:\n" + "\n".join(shown))
-    return images
-
-
-def _unique(files: Sequence[tuple[_Key, Path]]) -> dict[_Key, Path]:
-    found: dict[_Key, Path] = {}
-    twice = [f"{found[key]} and {path}" for key, path in files if found.setdefault(key, path) != path]
-    if twice:
-        raise ValueError("files must not be there twice, got:\n" + "\n".join(twice))
     return found
+
+
+def _cases(images: Mapping[_Key, Sequence[Path]], root: Path) -> list[dict[str, Any]]:
+    names = case_names([parent / f"{name}.nii" if name else f"{parent}.nii" for parent, name in images], root)
+    files = [[str(file) for file in files] for files in images.values()]
+    return [
+        {"case": name, "image": some[0] if len(some) == 1 else some} for name, some in zip(names, files, strict=True)
+    ]
 
 
 def _paired(images: Mapping[_Key, object], labels: Mapping[_Key, Path]) -> dict[_Key, Path]:
@@ -145,40 +208,35 @@ def _paired(images: Mapping[_Key, object], labels: Mapping[_Key, Path]) -> dict[
     for (parent, name), path in labels.items():
         if (parent, name) in images:
             continue
-        here = [key for key in images if key[0] == parent]
-        others = [key for key in labels if key[0] == parent]
+        here, others = ([key for key in keys if key[0] == parent] for keys in (images, labels))
         if len(here) == len(others) == 1:
             pairs[here[0]] = path
         else:
-            orphans.append(path)
+            orphans.append(str(path))
     if orphans:
-        raise ValueError("every label must have its image, missing for:\n" + "\n".join(map(str, orphans)))
+        raise ValueError("every label must have its image, missing for:\n" + "\n".join(orphans))
     return pairs
 
 
-def _add_patients(cases: Sequence[dict[str, Any]], paths: Sequence[Path], pattern: str | None) -> None:
+def _patients(paths: Sequence[Path], pattern: str | None) -> list[str | None]:
+    """The patient of each path; nothing where each case is one."""
     if pattern is None:
         folders = [[part for part in path.parent.parts if part not in _IMAGE_FOLDERS] for path in paths]
         shared = next(n for n in count() if any(len(parts) <= n or parts[n] != folders[0][n] for parts in folders))
-        for case, parts in zip(cases, folders, strict=True):
-            case["patient"] = parts[shared] if len(parts) > shared else case["case"]
-        return
+        return [parts[shared] if len(parts) > shared else None for parts in folders]
     try:
         found = [re.search(pattern, path.as_posix()) for path in paths]
     except re.error as error:
         raise ValueError(f"`patient` must be a regular expression, got {pattern!r}: {error}.") from error
-    unknown = [path.as_posix() for path, match in zip(paths, found, strict=True) if match is None]
-    if unknown:
+    if unknown := [path.as_posix() for path, match in zip(paths, found, strict=True) if match is None]:
         raise ValueError(f"`patient` ({pattern!r}) must find every patient, and finds none in:\n" + "\n".join(unknown))
-    for case, match in zip(cases, found, strict=True):
-        if match is not None:
-            case["patient"] = match[1] if match.re.groups else match[0]
+    return [match[1] if match.re.groups else match[0] for match in found if match is not None]
 
 
 def _nothing_found(root: Path, label: str | None, channels: Sequence[str]) -> str:
-    if not root.is_dir():
+    if not root.exists():
         return f"there is no folder {root}."
-    ends = ", ".join(f"*{channel}{suffix}" for channel in channels or [""] for suffix in SUFFIXES)
+    ends = ", ".join(f"*{channel}{end}" for channel in channels or [""] for end in (".nii.gz", ".nii", ".mhd", ".mha"))
     labels = "a_gt, a_seg, a_segmentation, a_label, a_mask" if label is None else f"a{label}"
     return (
         f"no image ({ends}) in {root} or below it.\n"

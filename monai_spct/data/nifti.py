@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -24,7 +25,9 @@ from monai_spct.data.metaimage import is_metaimage
 from monai_spct.data.metaimage import read_header as read_metaimage_header
 from monai_spct.files.atomic import replacing
 
-__all__ = ["HeaderSpacingReader", "NiftiHeader", "read_header", "save_like", "true_affine"]
+__all__ = ["HeaderSpacingReader", "NiftiHeader", "is_prediction", "read_header", "save_like", "true_affine"]
+
+_PREDICTION = b"prediction of monai_spct"  # `descrip` of a header
 
 # rounding of float32 headers stays far below this; a header that lies is off by much more
 _TOLERANCE = 1e-3
@@ -227,7 +230,12 @@ def _affine_in_its_unit(image: nib.Nifti1Pair) -> NDArray[np.float64]:
 
 
 def save_like(
-    data: ArrayLike, source: str | PathLike[str], target: str | PathLike[str], *, dtype: DTypeLike = np.uint8
+    data: ArrayLike,
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    dtype: DTypeLike = np.uint8,
+    prediction: bool = False,
 ) -> None:
     """Write ``data`` as a NIfTI file on the grid of ``source``: masks by default, maps with ``dtype=numpy.float32``.
 
@@ -241,6 +249,7 @@ def save_like(
         source: the image that gives the grid.
         target: the new file, ``.nii`` or ``.nii.gz``; its folder is made if need be.
         dtype: how voxels are stored. Integers must hold every value of ``data`` exactly.
+        prediction: whether to say in the header that this is one, so that nobody takes it for an image.
 
     Raises:
         ValueError: If shapes differ, if ``dtype`` cannot hold the values, if ``target`` is ``source`` or is not named
@@ -275,6 +284,8 @@ def save_like(
     header.set_data_dtype(stored.dtype)
     header.set_data_shape(stored.shape)
     header.set_slope_inter(1, 0)
+    if prediction:
+        header["descrip"] = _PREDICTION
     finite = stored[np.isfinite(stored)]
     header["cal_min"], header["cal_max"] = (finite.min(), finite.max()) if finite.size else (0, 0)
 
@@ -285,6 +296,28 @@ def save_like(
         else:  # as nibabel compresses: the same bytes whatever the name and the time
             with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed:
                 image.to_stream(compressed)
+
+
+def is_prediction(path: str | PathLike[str]) -> bool:
+    """Whether a file says that it is a prediction, as those of :class:`~monai_spct.handlers.SavePredictions` do.
+
+    Args:
+        path: of any file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     image, mask = f"{folder}/a.nii.gz", f"{folder}/b.nii.gz"
+        ...     nib.save(nib.Nifti1Image(np.zeros((4, 4, 3), np.int16), np.eye(4)), image)
+        ...     save_like(np.ones((4, 4, 3)), image, mask, prediction=True)
+        ...     is_prediction(image), is_prediction(mask)
+        (False, True)
+    """
+    try:
+        with gzip.open(path) if str(path).lower().endswith(".gz") else Path(path).open("rb") as file:
+            return _PREDICTION in file.read(540)  # the longest header, of NIfTI-2
+    except (OSError, EOFError, zlib.error):  # whoever loads it says what is wrong
+        return False
 
 
 def _load(path: str | PathLike[str], **kwargs: Any) -> nib.Nifti1Pair:

@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
+from monai_spct.data.folder import files_below
 from monai_spct.data.metaimage import problem_of
 
 __all__ = ["promise12_cases"]
 
-_CASE = re.compile(r"(?P<case>Case\d+)(?P<truth>_segmentation)?\.mhd")
+_CASE = re.compile(r"(?P<case>Case\d+)(?P<truth>_segmentation)?\.(?i:mhd)")
 
 
 def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
@@ -20,8 +21,8 @@ def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
         TrainingData_Part1/Case00_segmentation.mhd      label: 0 background, 1 prostate
         TrainingData_Part1/Case00_segmentation.raw
 
-    Headers are read, and the size of the voxels' files is compared with what they say. Hidden files and folders and all
-    files with other names are passed over.
+    Headers are read, and the size of the voxels' files is compared with what they say. Links are followed.
+    Hidden files and folders and all files with other names are passed over.
 
     Args:
         folder: where the data is.
@@ -52,9 +53,9 @@ def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
     images: dict[str, Path] = {}
     labels: dict[str, Path] = {}
     problems = []
-    for path in sorted(root.rglob("*.mhd")):
+    for path in files_below(root) if root.is_dir() else []:
         match = _CASE.fullmatch(path.name)
-        if match is None or any(part.startswith(".") for part in path.relative_to(root).parts):
+        if match is None:
             continue
         files, case = labels if match["truth"] else images, match["case"]
         if case in files:

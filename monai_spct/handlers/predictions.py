@@ -57,10 +57,10 @@ class SavePredictions:
             if source is None:
                 raise ValueError("`SavePredictions` needs images that name their file: load them with `LoadImaged`.")
             name = self.names(case, item["image"])
-            save_like(_array(item["pred"]), source, self.folder / f"{name}.nii.gz")
+            save_like(_array(item["pred"]), source, self.folder / f"{name}.nii.gz", prediction=True)
             if "uncertainty" in item:
                 target = self.folder / f"{name}_uncertainty.nii.gz"
-                save_like(_array(item["uncertainty"]), source, target, dtype=np.float32)
+                save_like(_array(item["uncertainty"]), source, target, dtype=np.float32, prediction=True)
             logger.info("wrote %s", self.folder / f"{name}.nii.gz")
 
 

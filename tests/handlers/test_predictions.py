@@ -13,7 +13,7 @@ from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
 from monai.transforms import AsDiscreted, Compose, LoadImaged, ScaleIntensityd
 
-from monai_spct.data import VolumeReader
+from monai_spct.data import VolumeReader, image_cases
 from monai_spct.data.synthetic import save_metaimage
 from monai_spct.handlers import SavePredictions
 from monai_spct.inferers import VolumeInferer
@@ -70,6 +70,16 @@ def predict(source, folder):
         val_handlers=[SavePredictions(folder)],
     )
     evaluator.run()
+
+
+def test_the_next_inference_takes_no_prediction_for_an_image(tmp_path):
+    source = write(tmp_path / "p1.nii.gz", np.arange(48, dtype=np.int16).reshape(4, 4, 3) % 4)
+    for run in ("run1", "run2"):
+        assert [case["image"] for case in image_cases(tmp_path)] == [str(source)]
+        predict(source, tmp_path / "study" / run)
+    assert written(tmp_path / "study") == [
+        f"{run}/p1{end}.nii.gz" for run in ("run1", "run2") for end in ("", "_uncertainty")
+    ]
 
 
 @pytest.mark.parametrize(
