@@ -4,17 +4,16 @@ from monai_spct.data.acdc import acdc_cases
 from monai_spct.data.datalist import read_datalist, read_or_split, write_datalist
 from monai_spct.data.decathlon import decathlon_cases
 from monai_spct.data.folder import folder_cases, image_cases
-from monai_spct.data.nifti import HeaderSpacingReader, save_like
 from monai_spct.data.paired_loader import PairedLoader, SeededBatches
+from monai_spct.data.predictions import save_like
 from monai_spct.data.preflight import check_split, refuse_bad_headers
 from monai_spct.data.promise12 import promise12_cases
 from monai_spct.data.slices import SliceDataset
 from monai_spct.data.splits import Split, split_cases
 from monai_spct.data.synthetic import write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
-from monai_spct.data.volume_reader import VolumeReader
+from monai_spct.data.volumes import VolumeReader, open_volume
 
 __all__ = [
-    "HeaderSpacingReader",
     "PairedLoader",
     "SeededBatches",
     "SliceDataset",
@@ -25,6 +24,7 @@ __all__ = [
     "decathlon_cases",
     "folder_cases",
     "image_cases",
+    "open_volume",
     "promise12_cases",
     "read_datalist",
     "read_or_split",

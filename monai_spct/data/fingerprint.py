@@ -135,8 +135,7 @@ def _files(value: Any) -> Iterator[Path]:
 def _beside(path: Path) -> Iterator[Path]:
     """Further files that are needed to read this one."""
     if is_metaimage(path):
-        data_file = read_header(path).data_file
-        others = path.parent.iterdir() if data_file is None else [data_file]
+        others = [read_header(path).data_file]
     else:
         others = [path.with_suffix(_OTHER_HALF.get(path.suffix.lower(), path.suffix))]
     yield from (other for other in others if other.is_file())

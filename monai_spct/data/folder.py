@@ -11,7 +11,7 @@ from typing import Any
 from monai.utils.misc import ensure_tuple
 
 from monai_spct.data.case_names import case_names
-from monai_spct.data.nifti import is_prediction
+from monai_spct.data.predictions import is_prediction
 
 __all__ = ["files_below", "folder_cases", "image_cases"]
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from monai.transforms import LoadImaged
+from monai.utils.misc import ensure_tuple
 from nibabel.imageglobals import LoggingOutputSuppressor
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from monai_spct.data import metaimage, nifti, rules
+from monai_spct.data import rules
+from monai_spct.data.check_case import CheckCased
 from monai_spct.data.copies import copies
-from monai_spct.data.splits import Case, Split
-from monai_spct.data.volume_reader import VolumeReader
+from monai_spct.data.splits import Split
+from monai_spct.data.volumes import Volume, VolumeReader, open_volume
 
 __all__ = ["Finding", "Preflight", "check_split", "refuse_bad_headers"]
 
-_FAR = 10  # times the median of a spacing: centimeters for millimeters, or a field in the wrong place
 _Level = Literal["error", "warning", "note"]
 
 
@@ -51,43 +52,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class _Header:
-    file: str
-    shape: tuple[int, ...]
-    affine: NDArray[np.float64]
-    data_file: Path
-    stored: tuple[float, ...]  # voxel sizes as they stand in the file
-    affine_spacing: tuple[float, ...] | None = None  # where they disagree with those
-
-    @property
-    def spacing(self) -> NDArray[np.float64]:
-        sizes: NDArray[np.float64] = np.linalg.norm(self.affine[:3, :3], axis=0)
-        return sizes
-
-
-@dataclass
-class _Seen:
-    """A case, and what was read of it."""
-
-    place: str  # the list that it is in
-    case: Case
-    name: str
-    image: list[_Header] = field(default_factory=list)
-    label: _Header | None = None
-    sound: bool = False
-    contents: dict[str, str] = field(default_factory=dict)  # a digest for each file of the image
-    values: list[float] | None = None  # of the label
-
-    @property
-    def image_files(self) -> tuple[str, ...]:
-        return tuple(_files(self.case.get("image")))
-
-    @property
-    def label_files(self) -> tuple[str, ...]:
-        return tuple(_files(self.case.get("label")))
-
-
-@dataclass(frozen=True)
 class Preflight:
     """What :func:`~monai_spct.data.check_split` found.
 
@@ -105,25 +69,48 @@ class Preflight:
         return [finding for finding in self.findings if finding.level == "error"]
 
 
+@dataclass
+class _Case:
+    """A case, and what was read of it."""
+
+    place: str  # the list that it is in
+    entries: dict[str, Any]
+    name: str = ""
+    volumes: dict[str, Volume] = field(default_factory=dict)  # by their files
+    contents: dict[str, str] = field(default_factory=dict)  # a digest for each file of the image
+    classes: set[int] | None = None  # that its label has
+
+    def __post_init__(self) -> None:
+        self.image, self.label = (
+            tuple(map(str, ensure_tuple(self.entries.get(key) or ()))) for key in ("image", "label")
+        )
+        self.name = str(self.entries.get("case") or next(iter(self.image), "a case without an image"))
+
+    @property
+    def opened(self) -> Volume | None:
+        """The image, or its first channel that could be opened."""
+        return next((self.volumes[file] for file in self.image if file in self.volumes), None)
+
+
 def check_split(
     split: Split,
     *,
-    num_classes: int | None = None,
+    num_classes: int,
     in_channels: int | None = None,
     voxels: bool = True,
     progress: bool = False,
 ) -> Preflight:
-    """Look at all cases of a split.
+    """Look at all cases of a split, as a training would read them.
 
     Of headers: files that are missing, unreadable or too short; images that are no volumes of real numbers; another
     number of channels than ``in_channels``; channels, or image and label, on different grids; spacings that cannot be,
-    or are far from those of the others. Of voxels: values of labels that are no classes; classes that no labeled case
-    has; images that are constant or not finite; files that end early. Of the lists: patients on two sides, and images
-    of the same content under two names.
+    or are far from those of the others; slices along another axis than the last. Of voxels: values of labels that are
+    no classes; classes that no labeled case has; images that are constant, nearly so, or not finite; files that end
+    early. Of the lists: patients on two sides, and images of the same content under two names.
 
     Args:
         split: the lists of cases.
-        num_classes: number of classes, background included; without it, values of labels must be whole numbers.
+        num_classes: number of classes, background included.
         in_channels: number of channels of an image; not looked at by default.
         voxels: whether to read all voxels; otherwise headers alone, and whether files are the same.
         progress: whether to show bars.
@@ -138,29 +125,40 @@ def check_split(
         ...     cases = acdc_cases(write_acdc_phantom(f"{folder}/acdc", patients=1))
         ...     found = check_split(split_cases(cases, labeled_ratio=1.0, num_test=0), num_classes=3)
         >>> found.errors[0].message
-        'the label of patient001_frame01 must hold whole numbers from 0 to 2 (`num_classes` is 3), got [3].'
+        'the label of patient001_frame01 must hold whole numbers from 0 to 2 (`num_classes` is 3), got [3.0].'
     """
-    seen = [_seen(name, case) for name in rules.SIDE for case in getattr(split, name)]
-    sides = rules.one_side((str(one.case.get(split.key, one.name)), one.place) for one in seen)
+    cases = [_Case(name, case) for name in rules.SIDE for case in getattr(split, name)]
+    sides = rules.one_side((str(case.entries.get(split.key, case.name)), case.place) for case in cases)
     findings = [Finding("error", problem) for problem in sides]
-    with LoggingOutputSuppressor(), warnings.catch_warnings():  # of the readers, without the name of a file
-        warnings.simplefilter("ignore")
-        for one in _bar(seen, "headers", progress):
-            findings += _read_headers(one, in_channels, labeled=one.place != "unlabeled")
-        findings += _spacings(seen)
-        if voxels:
-            for one in _bar([one for one in seen if one.sound], "voxels", progress):
-                findings += _read_voxels(one, num_classes)
-            findings += _never_seen(seen, num_classes)
-        else:
-            _compare_files(seen)
-    findings += _duplicates(seen)
+    sound = []
+    for case in _bar(cases, "headers", progress):
+        found = _headers(case, in_channels, labeled=case.place != "unlabeled")
+        findings += found
+        if not any(finding.level == "error" for finding in found):
+            sound.append(case)
+    findings += _geometry(cases)
+    if voxels:
+        check = CheckCased(num_classes=num_classes, in_channels=in_channels)
+        for case in _bar(sound, "voxels", progress):
+            findings += _voxels(case, check)
+        seen = [case.classes for case in cases if case.place == "labeled" and case.classes is not None]
+        if seen and (problem := rules.unseen_classes(set().union(*seen), num_classes)):
+            findings.append(Finding("warning", problem))
+    else:
+        owners = {file: case for case in cases for file in case.image}
+        for group in copies(owners):
+            for file in group:
+                owners[file].contents[file] = group[0]
+    findings += _duplicates(cases)
+    once = {finding.message: finding for finding in findings}.values()  # headers and voxels may show the same
     levels = ("error", "warning", "note")
-    return Preflight(sorted(findings, key=lambda finding: levels.index(finding.level)), _summary(seen, split.key))
+    return Preflight(sorted(once, key=lambda finding: levels.index(finding.level)), _summary(cases, split.key))
 
 
 def refuse_bad_headers(cases: Sequence[Mapping[str, Any]], *, in_channels: int | None = None) -> None:
     """Refuse cases whose headers show that they cannot be loaded, all at once and before any is.
+
+    Slices along another axis than the last are warned of.
 
     Args:
         cases: with ``image`` and perhaps ``label``.
@@ -178,165 +176,115 @@ def refuse_bad_headers(cases: Sequence[Mapping[str, Any]], *, in_channels: int |
         a.nii does not exist.
         b.mhd does not exist.
     """
-    errors = []
-    with LoggingOutputSuppressor(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for case in cases:
-            findings = _read_headers(_seen("", case), in_channels, labeled=False)
-            errors += [finding.message for finding in findings if finding.level == "error"]
-    if errors:
+    looked_at = [_Case("", dict(case)) for case in cases]
+    found = [finding for case in looked_at for finding in _headers(case, in_channels, labeled=False)]
+    if errors := [finding.message for finding in found if finding.level == "error"]:
         raise ValueError("\n".join(["these cases cannot be loaded:", *errors]))
+    if problem := _slice_axes(looked_at):
+        warnings.warn(problem, stacklevel=2)
 
 
 # Headers
 
 
-def _seen(place: str, case: Mapping[str, Any]) -> _Seen:
-    files = _files(case.get("image"))
-    return _Seen(place, dict(case), str(case.get("case") or (files[0] if files else "a case without an image")))
-
-
-def _read_headers(one: _Seen, in_channels: int | None, *, labeled: bool) -> list[Finding]:
+def _headers(case: _Case, in_channels: int | None, *, labeled: bool) -> list[Finding]:
+    files = (*case.image, *case.label)
     found: list[Finding] = []
-    if not one.image_files:
-        found.append(Finding("error", f"{one.name} of `{one.place}` must have an `image`."))
-    if labeled and not one.label_files:
-        found.append(Finding("error", f"{one.name} of `{one.place}` must have a `label`.", one.image_files))
-    headers: dict[str, _Header] = {}
-    for file in dict.fromkeys((*one.image_files, *one.label_files)):
+    if not case.image:
+        found.append(Finding("error", f"{case.name} of `{case.place}` must have an `image`."))
+    if labeled and not case.label:
+        found.append(Finding("error", f"{case.name} of `{case.place}` must have a `label`.", case.image))
+    for file in dict.fromkeys(files):
         try:
-            headers[file] = _header(file)
-        except FileNotFoundError:
-            found.append(Finding("error", f"{file} does not exist.", (file,)))
+            with _quiet():
+                case.volumes[file] = open_volume(file)
         except Exception as error:  # whatever a damaged header makes of its reader, it is a fault of the file
             found.append(Finding("error", _named(file, error), (file,)))
-    one.image = [headers[file] for file in one.image_files if file in headers]
-    one.label = next((headers[file] for file in one.label_files if file in headers), None)
+    image = [case.volumes[file] for file in case.image if file in case.volumes]
+    label = next((case.volumes[file] for file in case.label if file in case.volumes), None)
 
-    problems: list[str | None] = []
-    if one.image_files:
-        problems.append(rules.channel_count(one.name, len(one.image_files), in_channels))
-    if one.image:
-        problems.append(rules.channel_grids([(header.file, header.shape, header.affine) for header in one.image]))
-        if one.label is not None:
-            problems.append(rules.shapes(one.name, one.image[0].shape, one.label.shape))
-    found += [Finding("error", problem, (*one.image_files, *one.label_files)) for problem in problems if problem]
-    one.sound = not found
-    if one.image and one.label is not None and one.image[0].shape == one.label.shape:
-        problem = rules.affines(one.name, one.image[0].affine, one.label.affine, one.label.shape)
-        found += [Finding("warning", problem, (one.image[0].file, one.label.file))] if problem else []
-    for header in headers.values():
-        if not (np.isfinite(header.stored).all() and min(header.stored) > 0):
-            found.append(
-                Finding(
-                    "warning",
-                    f"the voxel sizes of {header.file} must be above 0, got {_mm(header.stored)}; it is read with "
-                    f"{_mm(header.spacing)}.",
-                    (header.file,),
-                )
-            )
-    return found
+    problems = [rules.channel_count(case.name, len(case.image), in_channels)] if case.image else []
+    if image:
+        problems.append(rules.channel_grids([(volume.path, volume.shape, volume.affine) for volume in image]))
+    if image and label is not None:
+        problems.append(rules.shapes(case.name, image[0].shape, label.shape))
+    found += [Finding("error", problem, files) for problem in problems if problem]
+    problems = [
+        rules.voxel_sizes(volume.path, volume.stored_spacing, volume.spacing) for volume in case.volumes.values()
+    ]
+    if image and label is not None and image[0].shape == label.shape:
+        problems.append(rules.affines(case.name, image[0].affine, label.affine, label.shape))
+    return found + [Finding("warning", problem, files) for problem in problems if problem]
 
 
-def _header(file: str) -> _Header:
-    if not metaimage.is_metaimage(file):
-        read = nifti.read_header(file)
-        affine_spacing = read.affine_spacing if read.disagrees else None
-        return _Header(file, read.shape, read.affine, read.data_file, read.pixdim, affine_spacing)
-    if problem := metaimage.problem_of(file):
-        raise ValueError(problem)
-    header = metaimage.read_header(file)
-    return _Header(file, header.shape, header.affine, header.data_file, header.spacing)
-
-
-def _spacings(seen: Sequence[_Seen]) -> list[Finding]:
-    headers = [(one.name, one.image[0]) for one in seen if one.image]
-    if not headers:
+def _geometry(cases: Sequence[_Case]) -> list[Finding]:
+    """What only the headers of all cases show."""
+    opened = {case.name: case.opened for case in cases if case.opened is not None}
+    if not opened:
         return []
     found = []
-    median = np.median([header.spacing for _, header in headers], axis=0)
-    for name, header in headers:
-        ratio = header.spacing / np.where(median > 0, median, 1)
-        if (ratio > _FAR).any() or (ratio < 1 / _FAR).any():
-            found.append(
-                Finding(
-                    "warning",
-                    f"the spacing of {name}, {_mm(header.spacing)}, is more than {_FAR} times off the median of all "
-                    f"images, {_mm(median)}.",
-                    (header.file,),
-                )
-            )
-    odd = [header for one in seen for header in (*one.image, one.label) if header and header.affine_spacing]
+    median = np.median([volume.spacing for volume in opened.values()], axis=0)
+    for name, volume in opened.items():
+        if problem := rules.spacing(name, volume.spacing, median):
+            found.append(Finding("warning", problem, (volume.path,)))
+    if problem := _slice_axes(cases):
+        found.append(Finding("warning", problem))
+    odd = [volume for case in cases for volume in case.volumes.values() if volume.disagrees]
     if odd:
-        first = odd[0]
         count = "1 file has" if len(odd) == 1 else f"{len(odd)} files have"
         found.append(
             Finding(
                 "note",
                 f"{count} other voxel sizes in `pixdim` than in the affine; `pixdim` counts. The first is "
-                f"{first.file}: {_mm(first.stored)} and {_mm(first.affine_spacing or ())}.",
-                (first.file,),
+                f"{odd[0].path}: {rules.mm(odd[0].stored_spacing)} and {rules.mm(odd[0].affine_spacing)}.",
+                (odd[0].path,),
             )
         )
     return found
 
 
+def _slice_axes(cases: Sequence[_Case]) -> str | None:
+    opened = ((case.name, case.opened) for case in cases)
+    return rules.slice_axes({name: (volume.shape, volume.spacing) for name, volume in opened if volume is not None})
+
+
 # Voxels
 
 
-def _read_voxels(one: _Seen, num_classes: int | None) -> list[Finding]:
-    found: list[Finding] = []
-    image = _voxels(one.image_files, found)
-    if image is not None:
-        channels = image if len(one.image_files) > 1 else image[None]
-        one.contents = {file: _digest(channel) for file, channel in zip(one.image_files, channels, strict=True)}
-        finite = np.isfinite(image)
-        inside = image[finite] if not finite.all() else image
-        low, high = (float(inside.min()), float(inside.max())) if inside.size else (0.0, 0.0)
-        problems = (rules.not_finite(one.name, int((~finite).sum()), low), rules.constant(one.name, low, high))
-        found += [Finding("warning", problem, one.image_files) for problem in problems if problem]
-    label = _voxels(one.label_files, found) if one.label_files else None
-    if label is not None:
-        one.values = np.unique(label).tolist()
-        if num_classes is None:
-            wrong = [value for value in one.values if not (float(value).is_integer() and value >= 0)]
-            problem = f"the label of {one.name} must hold whole numbers from 0 on, got {wrong[:5]}." if wrong else None
-        else:
-            problem = rules.label_values(one.name, one.values, num_classes)
-        found += [Finding("error", problem, one.label_files)] if problem else []
-    return found
-
-
-def _voxels(files: tuple[str, ...], found: list[Finding]) -> NDArray[Any] | None:
-    """What a training would read."""
+def _voxels(case: _Case, check: CheckCased) -> list[Finding]:
+    files = (*case.image, *case.label)
+    keys = ["image", "label"] if case.label else ["image"]
+    reader: Any = VolumeReader()
+    load = LoadImaged(keys, reader=reader, ensure_channel_first=True)
     try:
-        reader = VolumeReader()
-        voxels = reader.get_data(reader.read(files))[0]
-        return voxels if voxels.dtype.kind in "iub" else np.asarray(voxels, dtype=np.float32)  # as `LoadImage` has it
+        with _quiet():
+            loaded = load({"image": list(case.image), "label": list(case.label)})
     except Exception as error:  # as of headers
-        found.append(Finding("error", _named(", ".join(files), error), files))
-        return None
-
-
-def _never_seen(seen: Sequence[_Seen], num_classes: int | None) -> list[Finding]:
-    values = [one.values for one in seen if one.place == "labeled" and one.values is not None]
-    if num_classes is None or not values:
-        return []
-    never = sorted(set(range(num_classes)) - {int(value) for some in values for value in some if np.isfinite(value)})
-    if not never:
-        return []
-    which = f"class {never[0]}" if len(never) == 1 else f"classes {', '.join(map(str, never))}"
-    return [Finding("warning", f"no labeled case has {which} (`num_classes` is {num_classes}): it cannot be learned.")]
+        return [Finding("error", _named(", ".join(files), error), files)]
+    for file, channel in zip(case.image, np.asarray(loaded["image"]), strict=True):
+        # one type for all: a scan that was stored anew in another one is still the same scan
+        case.contents[file] = hashlib.sha256(repr(channel.shape).encode() + channel.tobytes()).hexdigest()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            check({"case": case.name, **{key: loaded[key] for key in keys}})
+            if case.label:
+                case.classes = set(np.unique(np.asarray(loaded["label"], dtype=np.int64)).tolist())
+        except ValueError as error:
+            said_last = [Finding("error", str(error), files)]
+        else:
+            said_last = []
+    return [*(Finding("warning", str(warning.message), files) for warning in said), *said_last]
 
 
 # Lists
 
 
-def _duplicates(seen: Sequence[_Seen]) -> list[Finding]:
+def _duplicates(cases: Sequence[_Case]) -> list[Finding]:
     same: dict[str, list[tuple[str, str]]] = {}
-    for one in seen:
-        for file, digest in one.contents.items():
-            same.setdefault(digest, []).append((one.place, file))
+    for case in cases:
+        for file, digest in case.contents.items():
+            same.setdefault(digest, []).append((case.place, file))
     found = []
     for places in same.values():
         if len(places) < 2:
@@ -344,57 +292,30 @@ def _duplicates(seen: Sequence[_Seen]) -> list[Finding]:
         across = len({rules.SIDE[place] for place, _ in places}) > 1
         where = " and ".join(f"{file} (`{place}`)" for place, file in places)
         rule = "no image may be on two sides" if across else "an image should be there once"
-        found.append(
-            Finding(
-                "error" if across else "warning",
-                f"{rule}, got the same content in {where}.",
-                tuple(file for _, file in places),
-            )
-        )
+        found.append(Finding("error" if across else "warning", f"{rule}, got the same content in {where}."))
     return found
-
-
-def _digest(channel: NDArray[Any]) -> str:
-    # one type for all: a scan that was stored anew in another one is still the same scan
-    values = np.ascontiguousarray(channel, dtype=np.float32)
-    return hashlib.sha256(repr(values.shape).encode() + values.tobytes()).hexdigest()
-
-
-def _compare_files(seen: Sequence[_Seen]) -> None:
-    """Marks files of the same content without a look at their voxels."""
-    owners = {file: one for one in seen for file in one.image_files}
-    for group in copies(owners):
-        for file in group:
-            owners[file].contents[file] = group[0]
 
 
 # Words
 
 
-def _summary(seen: Sequence[_Seen], key: str) -> str:
+def _summary(cases: Sequence[_Case], key: str) -> str:
     rows = [("", "patients", "cases", "slices", "shape", "spacing (mm)")]
     for name in rules.SIDE:
-        cases = [one for one in seen if one.place == name]
-        headers = [one.image[0] for one in cases if one.image]
-        rows.append(
-            (
-                name,
-                str(len({one.case.get(key, one.name) for one in cases})),
-                str(len(cases)),
-                str(sum(header.shape[2] for header in headers)),
-                _range([header.shape for header in headers]),
-                _range([header.spacing for header in headers]),
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if 0 < column < 4 else cell.ljust(width)
+        of_list = [case for case in cases if case.place == name]
+        opened = [case.opened for case in of_list if case.opened is not None]
+        patients = {case.entries.get(key, case.name) for case in of_list}
+        counts = (str(len(patients)), str(len(of_list)), str(sum(volume.shape[2] for volume in opened)))
+        ranges = (_range([volume.shape for volume in opened]), _range([volume.spacing for volume in opened]))
+        rows.append((name, *counts, *ranges))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            f"{cell:>{width}}" if 0 < column < 4 else f"{cell:<{width}}"
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+        ).rstrip()
+        for row in rows
+    )
 
 
 def _range(rows: Sequence[Any]) -> str:
@@ -402,12 +323,8 @@ def _range(rows: Sequence[Any]) -> str:
     if not rows:
         return "-"
     table = np.array(rows)
-    pairs = zip((f"{value:.4g}" for value in table.min(0)), (f"{value:.4g}" for value in table.max(0)), strict=True)
+    pairs = [(f"{low:.4g}", f"{high:.4g}") for low, high in zip(table.min(0), table.max(0), strict=True)]
     return " x ".join(low if low == high else f"{low}..{high}" for low, high in pairs)
-
-
-def _mm(spacing: Any) -> str:
-    return " x ".join(f"{size:.4g}" for size in spacing) + " mm"
 
 
 def _named(file: str, error: Exception) -> str:
@@ -415,10 +332,12 @@ def _named(file: str, error: Exception) -> str:
     return said if file in said else f"{file} cannot be read: {said}"
 
 
-def _files(value: Any) -> list[str]:
-    if value is None:
-        return []
-    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what readers say beside their errors, which names no file."""
+    with LoggingOutputSuppressor(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _bar(items: Sequence[Any], what: str, shown: bool) -> Iterator[Any]:

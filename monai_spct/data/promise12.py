@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from monai_spct.data.folder import files_below
-from monai_spct.data.metaimage import problem_of
+from monai_spct.data.metaimage import read_header
 
 __all__ = ["promise12_cases"]
 
@@ -61,8 +61,10 @@ def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
         if case in files:
             problems.append(f"{case} is there twice: {files[case]} and {path}; name the folder of one.")
         files[case] = path
-        if problem := problem_of(path):
-            problems.append(problem)
+        try:
+            read_header(path)
+        except ValueError as error:
+            problems.append(str(error))
     problems += [f"label without its image: {labels[case]}." for case in sorted(labels.keys() - images.keys())]
     if problems:
         raise ValueError("\n".join(problems))

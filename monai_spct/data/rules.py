@@ -1,8 +1,11 @@
-"""What images, labels and lists of cases must satisfy, in the same words before and during loading."""
+"""What images, labels and lists of cases must satisfy: each rule is one function with one message, or none.
+
+``name`` is that of the case or file, for the message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,49 +15,43 @@ __all__ = [
     "affines",
     "channel_count",
     "channel_grids",
-    "constant",
+    "contrast",
     "label_values",
+    "mm",
     "not_finite",
     "one_side",
+    "refuse",
     "shapes",
+    "slice_axes",
+    "spacing",
     "turn",
+    "unseen_classes",
+    "voxel_sizes",
 ]
 
 _SAME_VOXEL = 0.1  # voxels; headers are rounded
+_FAR = 10  # times the median of a spacing: centimeters for millimeters, or a field in the wrong place
+_THICK = 1.5  # times the voxel size along the other axes
+_FLAT = 0.99  # share of voxels; scaling by percentiles leaves nothing of such an image
 
 SIDE = {"labeled": "training", "unlabeled": "training", "validation": "validation", "test": "test"}
 
 
+def refuse(problem: str | None) -> None:
+    """Raise a problem, if there is one."""
+    if problem:
+        raise ValueError(problem)
+
+
 def channel_count(name: str, channels: int, in_channels: int | None) -> str | None:
-    """What is wrong with the number of channels of an image; nothing if it is right, or not to be looked at.
-
-    Args:
-        name: of the case.
-        channels: of its image.
-        in_channels: how many there must be.
-
-    Example:
-        >>> from monai_spct.data.rules import channel_count
-        >>> channel_count("a", 2, 1)
-        'the image of a must have `in_channels` = 1 channels, got 2.'
-    """
+    """Number of channels of an image, and how many there must be, if that is known."""
     if in_channels in (None, channels):
         return None
     return f"the image of {name} must have `in_channels` = {in_channels} channels, got {channels}."
 
 
 def channel_grids(channels: Sequence[tuple[object, tuple[int, ...], ArrayLike]]) -> str | None:
-    """How the channels of one image lie on different grids; nothing if they share one, but for rounding.
-
-    Args:
-        channels: file, shape and affine of each.
-
-    Example:
-        >>> import numpy as np
-        >>> from monai_spct.data.rules import channel_grids
-        >>> channel_grids([("t1.nii", (4, 4, 3), np.eye(4)), ("t2.nii", (4, 5, 3), np.eye(4))])
-        'channels of one image must have the same shape, got (4, 4, 3) in t1.nii and (4, 5, 3) in t2.nii.'
-    """
+    """File, shape and affine of each channel of one image; they share a grid, up to rounding."""
     first, shape, affine = channels[0]
     for name, its_shape, its_affine in channels[1:]:
         if its_shape != shape:
@@ -68,41 +65,17 @@ def channel_grids(channels: Sequence[tuple[object, tuple[int, ...], ArrayLike]])
 
 
 def shapes(name: str, image: tuple[int, ...], label: tuple[int, ...]) -> str | None:
-    """How image and label differ in shape; nothing if they do not.
-
-    Args:
-        name: of the case.
-        image: ``S``.
-        label: ``S``.
-
-    Example:
-        >>> from monai_spct.data.rules import shapes
-        >>> shapes("a", (4, 4, 3), (4, 4, 2))
-        'image and label of a must have the same shape, got (4, 4, 3) and (4, 4, 2).'
-    """
+    """Image and label have the same shape ``S``."""
     if image == label:
         return None
     return f"image and label of {name} must have the same shape, got {image} and {label}."
 
 
 def affines(name: str, image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> str | None:
-    """That image and label have different affines, which is mended when they are loaded; nothing if they agree.
-
-    Args:
-        name: of the case.
-        image: ``(4, 4)``.
-        label: ``(4, 4)``.
-        shape: ``S`` of both.
-
-    Example:
-        >>> import numpy as np
-        >>> from monai_spct.data.rules import affines
-        >>> affines("a", np.eye(4), np.eye(4), (4, 4, 3)) is None
-        True
-    """
+    """Image and label of shape ``S`` have the same affine; a difference is mended when they are loaded."""
     if _close(image, label):
         return None
-    if turn(image, label, shape) is not None:
+    if turn(image, label, shape) not in (None, ([0, 1, 2], [])):
         return (
             f"image and label of {name} cover the same voxels, but their axes have other directions; the label is "
             "turned to its image."
@@ -125,8 +98,6 @@ def turn(image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> tuple[li
         the two are not the same.
 
     Example:
-        >>> import numpy as np
-        >>> from monai_spct.data.rules import turn
         >>> flipped = np.diag([-1.0, 1, 1, 1])
         >>> flipped[0, 3] = 3  # the first voxel of four is the last one
         >>> turn(np.eye(4), flipped, (4, 4, 3))
@@ -138,8 +109,6 @@ def turn(image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> tuple[li
         voxels = np.linalg.inv(np.asarray(label, dtype=float)) @ np.asarray(image, dtype=float)
     except np.linalg.LinAlgError:
         return None
-    # where the first and the last voxel along each axis are in the label
-    corners = np.stack([np.zeros(3), np.array(shape) - 1], 1)
     order = np.abs(voxels[:3, :3]).argmax(0)
     flips = [axis for axis in range(3) if voxels[order[axis], axis] < 0]
     exact = np.zeros((4, 4))
@@ -148,78 +117,84 @@ def turn(image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> tuple[li
     exact[3, 3] = 1
     if sorted(order) != [0, 1, 2] or [shape[axis] for axis in order] != list(shape):
         return None
-    grid = np.stack([*(axis.ravel() for axis in np.meshgrid(*corners, indexing="ij")), np.ones(8)])
-    off = np.abs((voxels - exact) @ grid).max()
+    # where the first and the last voxel along each axis are in the label
+    corners = np.array([[x, y, z, 1] for x in (0, shape[0] - 1) for y in (0, shape[1] - 1) for z in (0, shape[2] - 1)])
+    off = np.abs((voxels - exact) @ corners.T).max()
     return (order.tolist(), flips) if off < _SAME_VOXEL else None
 
 
-def label_values(name: str, values: Iterable[float], num_classes: int) -> str | None:
-    """Which values of a label are no classes; nothing if all are.
-
-    Args:
-        name: of the case.
-        values: the different values of its label.
-        num_classes: number of classes, background included.
-
-    Example:
-        >>> from monai_spct.data.rules import label_values
-        >>> label_values("a", [0, 1, 4], num_classes=4)
-        'the label of a must hold whole numbers from 0 to 3 (`num_classes` is 4), got [4].'
-    """
-    wrong = [value for value in values if not (float(value).is_integer() and 0 <= value < num_classes)]
-    if not wrong:
+def label_values(name: str, wrong: Sequence[float], num_classes: int) -> str | None:
+    """Values of a label that are no classes."""
+    if not len(wrong):
         return None
     return (
         f"the label of {name} must hold whole numbers from 0 to {num_classes - 1} (`num_classes` is {num_classes}), "
-        f"got {wrong[:5]}."
+        f"got {list(wrong[:5])}."
     )
 
 
-def not_finite(name: str, count: int, smallest: float) -> str | None:
-    """That voxels of an image are not finite, which is mended when it is loaded; nothing if there are none.
-
-    Args:
-        name: of the case.
-        count: of these voxels.
-        smallest: finite value of the image.
-
-    Example:
-        >>> from monai_spct.data.rules import not_finite
-        >>> not_finite("a", 3, -1024)
-        'the image of a has 3 voxels that are not finite; they become -1024.'
-    """
-    if not count:
+def unseen_classes(seen: Iterable[int], num_classes: int) -> str | None:
+    """Classes, background included, that the labels of a training have."""
+    never = sorted(set(range(num_classes)) - set(seen))
+    if not never:
         return None
-    return f"the image of {name} has {count} voxels that are not finite; they become {smallest:g}."
+    which = f"class {never[0]}" if len(never) == 1 else f"classes {', '.join(map(str, never))}"
+    return f"no labeled case has {which} (`num_classes` is {num_classes}): it cannot be learned."
 
 
-def constant(name: str, low: float, high: float) -> str | None:
-    """That an image has one value alone; nothing if it has several.
+def not_finite(name: str, count: int, smallest: float) -> str | None:
+    """Number of voxels of an image that are not finite, and the smallest finite value, which they become."""
+    return f"the image of {name} has {count} voxels that are not finite; they become {smallest:g}." if count else None
 
-    Args:
-        name: of the case.
-        low: smallest value.
-        high: largest value.
 
-    Example:
-        >>> from monai_spct.data.rules import constant
-        >>> constant("a", 0.0, 0.0)
-        'the image of a is constant: there is nothing to learn from it.'
+def contrast(name: str, smallest: float, share: float) -> str | None:
+    """Smallest value of an image, and the share of its voxels that have it."""
+    if share == 1:
+        return f"the image of {name} is constant: there is nothing to learn from it."
+    if share >= _FLAT:
+        return f"the image of {name} is {smallest:g} in {share:.2%} of its voxels: percentiles of it are no scale."
+    return None
+
+
+def voxel_sizes(file: str, stored: ArrayLike, read: ArrayLike) -> str | None:
+    """Voxel sizes as they stand in a file, and as they are read, in mm."""
+    if np.isfinite(stored).all() and np.min(stored) > 0:
+        return None
+    return f"the voxel sizes of {file} must be above 0, got {mm(stored)}; it is read with {mm(read)}."
+
+
+def spacing(name: str, its: ArrayLike, median: ArrayLike) -> str | None:
+    """Spacing of an image, and the median of all, in mm."""
+    ratio = np.asarray(its) / np.asarray(median)
+    if (ratio <= _FAR).all() and (ratio >= 1 / _FAR).all():
+        return None
+    return f"the spacing of {name}, {mm(its)}, is more than {_FAR} times off the median of all images, {mm(median)}."
+
+
+def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str | None:
+    """Shape and spacing of each image: slices are cut along the last axis, which is that of the thick voxels.
+
+    Where voxels are alike along all axes, an axis with less than half as many of them as the others is the one.
     """
-    return f"the image of {name} is constant: there is nothing to learn from it." if low == high else None
+    others = []
+    for name, (shape, sizes) in volumes.items():
+        (_, second), (thick, largest) = sorted(enumerate(np.asarray(sizes).tolist()), key=lambda item: item[1])[1:]
+        if largest < _THICK * second:
+            (thick, fewest), (_, more), _ = sorted(enumerate(shape), key=lambda item: item[1])
+            if 2 * fewest >= more:
+                continue
+        if thick != 2:
+            others.append(f"{name} ({' x '.join(map(str, shape))} voxels of {mm(sizes)})")
+    if not others:
+        return None
+    return (
+        f"slices are cut along the last axis, and those of {len(others)} of {len(volumes)} images seem to lie along "
+        f"another one: {', '.join(others)}."
+    )
 
 
 def one_side(patients: Iterable[tuple[str, str]]) -> list[str]:
-    """Patients who are on more than one side of training, validation and test.
-
-    Args:
-        patients: of each case the patient, and the list that it is in.
-
-    Example:
-        >>> from monai_spct.data.rules import one_side
-        >>> one_side([("p1", "labeled"), ("p1", "unlabeled"), ("p2", "labeled"), ("p2", "test")])
-        ['patient p2 must be on one side, got `labeled` and `test`.']
-    """
+    """Patients, and the list that each case of theirs is in: one side of training, validation and test."""
     lists: dict[str, dict[str, None]] = {}
     for patient, name in patients:
         lists.setdefault(patient, {})[name] = None
@@ -237,3 +212,8 @@ def _close(one: ArrayLike, other: ArrayLike) -> bool:
 def _rows(affine: ArrayLike) -> list[list[float]]:
     rows: list[list[float]] = np.round(np.asarray(affine, dtype=float)[:3], 3).tolist()
     return rows
+
+
+def mm(sizes: ArrayLike) -> str:
+    """Voxel sizes in words."""
+    return " x ".join(f"{size:.4g}" for size in np.asarray(sizes).tolist()) + " mm"

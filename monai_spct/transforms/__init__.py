@@ -1,6 +1,6 @@
 """Transforms of images, each usable alone."""
 
-from monai_spct.transforms.check_case import CheckCased
+from monai_spct.data.check_case import CheckCased
 from monai_spct.transforms.turns import RandomQuarterTurn, turn
 from monai_spct.transforms.vote_entropy import VoteEntropyd
 

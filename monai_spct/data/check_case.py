@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from monai.transforms import MapTransform
 from torch import Tensor
@@ -25,8 +26,8 @@ class CheckCased(MapTransform):
     - A label of the same shape whose affine differs gets the image's, with a warning, since reorienting or resampling
       the two by different affines would misalign them. Where its own affine puts it on the very voxels of the image,
       with axes flipped or swapped, it is turned before; elsewhere voxels correspond, whatever its header says.
-    - Voxels of the image that are not finite get the smallest finite value, with a warning; so does, unchanged, a
-      constant image.
+    - Voxels of the image that are not finite get the smallest finite value, with a warning. A channel that is constant,
+      or has its smallest value in nearly all voxels, is warned of.
 
     Each message names the case.
 
@@ -57,24 +58,28 @@ class CheckCased(MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """The case, checked."""
         case = dict(data)
-        name = _name_of(case, self.image_key)
-        _refuse(rules.channel_count(name, len(case[self.image_key]), self.in_channels))
-        case[self.image_key] = _finite(case[self.image_key], name)
+        image = case[self.image_key]
+        name = str(case.get("case") or getattr(image, "meta", {}).get("filename_or_obj") or "this case")
+        rules.refuse(rules.channel_count(name, len(image), self.in_channels))
+        case[self.image_key] = _finite(image, name)
         if self.label_key in case:
-            case[self.label_key] = self._checked_label(case[self.label_key], case[self.image_key], name)
+            case[self.label_key] = self._checked_label(case[self.label_key], image, name)
         return case
 
     def _checked_label(self, label: Any, image: Any, name: str) -> Any:
-        _refuse(rules.shapes(name, tuple(image.shape[1:]), tuple(label.shape[1:])))
-        # slice by slice, since what a sort of all voxels needs in passing is six times the label
-        values = torch.unique(torch.cat([torch.unique(part) for part in _plain(label).unbind(-1)]))
-        _refuse(rules.label_values(name, values.tolist(), self.num_classes))
+        shape = tuple(label.shape[1:])
+        rules.refuse(rules.shapes(name, tuple(image.shape[1:]), shape))
+        values = _plain(label)
+        classes = (values >= 0) & (values < self.num_classes) & (values == torch.trunc(values))
+        rules.refuse(rules.label_values(name, np.unique(values[~classes].cpu().numpy()).tolist(), self.num_classes))
         located = hasattr(image, "affine") and hasattr(label, "affine")
-        if located and (problem := rules.affines(name, image.affine, label.affine, tuple(label.shape[1:]))):
+        if located and (problem := rules.affines(name, image.affine, label.affine, shape)):
             warnings.warn(problem, stacklevel=2)
-            voxels = _turned(_plain(label), rules.turn(image.affine, label.affine, tuple(label.shape[1:])))
+            turn = rules.turn(image.affine, label.affine, shape)
             label = label.clone()
-            label.copy_(voxels)
+            if turn is not None:
+                order, flips = turn
+                label.copy_(values.permute(0, *(axis + 1 for axis in order)).flip([axis + 1 for axis in flips]))
             label.affine = image.affine.clone()
         return label
 
@@ -88,29 +93,14 @@ def _finite(image: Tensor, name: str) -> Tensor:
         smallest = float(image[finite].min()) if finite.any() else 0.0
         warnings.warn(str(rules.not_finite(name, int((~finite).sum()), smallest)), stacklevel=3)
         image = torch.where(finite, image, smallest)
-        low, high = torch.aminmax(_plain(image))
-    if problem := rules.constant(name, float(low), float(high)):
-        warnings.warn(problem, stacklevel=3)
+    for number, channel in enumerate(_plain(image)):
+        low = channel.min()
+        which = name if len(image) == 1 else f"{name}, channel {number},"
+        if problem := rules.contrast(which, float(low), int((channel == low).sum()) / channel.numel()):
+            warnings.warn(problem, stacklevel=3)
     return image
-
-
-def _turned(label: Tensor, turn: tuple[list[int], list[int]] | None) -> Tensor:
-    if turn is None:
-        return label
-    order, flips = turn
-    return label.permute(0, *(axis + 1 for axis in order)).flip([axis + 1 for axis in flips])
-
-
-def _refuse(problem: str | None) -> None:
-    if problem:
-        raise ValueError(problem)
 
 
 def _plain(value: Any) -> Tensor:
     tensor: Tensor = value.as_tensor() if hasattr(value, "as_tensor") else torch.as_tensor(value)
     return tensor
-
-
-def _name_of(case: Mapping[Hashable, Any], image_key: str) -> str:
-    meta = getattr(case[image_key], "meta", {})
-    return str(case.get("case") or meta.get("filename_or_obj") or "this case")
