@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
+from monai_spct.data import rules
 from monai_spct.data.slice_cache import SliceCache, StoredSlices
 
 __all__ = ["SliceDataset"]
@@ -43,6 +45,8 @@ class SliceDataset(Dataset[dict[str, Any]]):
             neither when it is ``None``, and in all but the first of several processes.
         cache_dir: a folder for prepared slices, made if need be, which runs may share; memory when it is ``None`` or
             empty.
+        num_classes: number of classes, background included; those that no label has are warned of. Not looked at by
+            default.
 
     Raises:
         ValueError: when a case lacks one of the keys, or there are cases, but none has a slice; with a ``cache_dir``
@@ -68,6 +72,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
         keys: Sequence[str] = ("image", "label"),
         progress: str | None = None,
         cache_dir: str | PathLike[str] | None = None,
+        num_classes: int | None = None,
     ) -> None:
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
@@ -79,6 +84,11 @@ class SliceDataset(Dataset[dict[str, Any]]):
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")
+        if cases and num_classes is not None:
+            labels = [volume["label"] for volume in self.volumes]
+            seen = {value for label in labels for s in range(len(label)) for value in torch.unique(label[s]).tolist()}
+            if problem := rules.unseen_classes(seen, num_classes):
+                warnings.warn(problem, stacklevel=2)
         if not hidden:
             logger.info(f"{progress}: {len(self.slices)} slices of {len(cases)} volumes")
         if cache is not None and cases:

@@ -26,7 +26,7 @@ from monai.transforms import LoadImage
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import monai_spct
-from monai_spct.data import HeaderSpacingReader, acdc_cases, split_cases, write_acdc_phantom
+from monai_spct.data import VolumeReader, acdc_cases, split_cases, write_acdc_phantom
 from monai_spct.handlers import read_history
 from monai_spct.metrics import case_name
 from monai_spct.workflow import bundles_folder, copy
@@ -1024,7 +1024,7 @@ def test_real_headers_give_the_true_spacing(real_data):
     assert len(cases) == 6
     for case in cases:
         row = rows[case["patient"], int(case["frame"])]
-        image = LoadImage(reader=HeaderSpacingReader())(case["image"])
+        image = LoadImage(reader=VolumeReader())(case["image"])
         expected = [float(row["inplane_mm"]), float(row["inplane_mm"]), float(row["slice_mm"])]
         assert image.pixdim.tolist() == pytest.approx(expected, rel=1e-4)
         assert image.shape == (int(row["nx"]), int(row["ny"]), int(row["nz"]))

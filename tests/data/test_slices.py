@@ -1,3 +1,4 @@
+import contextlib
 import logging
 import random
 
@@ -225,3 +226,23 @@ def test_a_case_that_cannot_be_loaded_closes_the_bar(capsys):
     with pytest.raises(KeyError, match="a"):
         SliceDataset([{"case": "a"}], fail, progress="labeled")
     assert capsys.readouterr().err.endswith("\n")  # what is said next has a line of its own
+
+
+def one_labeled_voxel(case):
+    label = torch.zeros(1, 8, 6, 3)
+    label[0, 2, 2, 1] = case["value"]
+    return {"image": torch.rand(1, 8, 6, 3), "label": label}
+
+
+@pytest.mark.parametrize("cached", [False, True], ids=["memory", "cache"])
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [((0, 0), "classes 1, 2"), ((1, 0), "class 2"), ((1, 2), None)],
+    ids=["background", "a class", "all"],
+)
+def test_a_class_that_no_labeled_voxel_has_is_named_before_training(tmp_path, cached, values, missing):
+    cases = [{"case": str(value), "value": value} for value in values]
+    settings = {"num_classes": 3, "cache_dir": tmp_path if cached else None}
+    expected = f"no labeled case has {missing}" if missing else None
+    with pytest.warns(UserWarning, match=expected) if expected else contextlib.nullcontext():
+        SliceDataset(cases, one_labeled_voxel, **settings)
