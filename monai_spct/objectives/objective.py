@@ -59,7 +59,7 @@ class Objective:
     Of a :class:`WeightedTerm` term it leaves the weight as a note: that of ``consistency=`` is ``consistency_weight``.
 
     Args:
-        terms: from a step to a scalar, by name; at least one.
+        terms: from a step to a scalar, by name; at least one. One that is ``None`` is left out.
 
     Raises:
         ValueError: when there is no term.
@@ -72,10 +72,10 @@ class Objective:
         {'loss': tensor(1.3863), 'supervised_loss': tensor(1.3863)}
     """
 
-    def __init__(self, **terms: Term) -> None:
-        if not terms:
+    def __init__(self, **terms: Term | None) -> None:
+        self.terms = {name: term for name, term in terms.items() if term is not None}
+        if not self.terms:
             raise ValueError("`Objective` needs at least one named term, got none.")
-        self.terms = terms
 
     def __call__(self, step: Step) -> dict[str, Tensor]:
         """The sum as ``loss`` and its parts as ``<name>_loss``, all scalars, with gradient."""

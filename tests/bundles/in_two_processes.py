@@ -94,8 +94,8 @@ class Training:
         }
         if self["teachers"] is not None:
             found["teachers"] = tensors_of(self["teachers"].state_dict())
-        if self["discriminator"] is not None:
-            found["discriminator"] = tensors_of(self["train#handlers#1"].state_dict())
+        if "discriminator_step" in self.workflow.parser:
+            found["discriminator"] = tensors_of(self["discriminator_step"].state_dict())
         if self["transform"] is not None and hasattr(self["transform"], "turns"):
             found["turns"] = [torch.from_numpy(self["transform"].turns)]
         found["dropout"] = [torch.get_rng_state()]
@@ -337,10 +337,8 @@ def look(run: Callable[..., Training], output: Path) -> None:
     }
     if idist.get_rank() == 0:
         (output / "seen.json").write_text(json.dumps(found))
-    handlers = json.loads((BUNDLES / "spleen" / "configs" / "train.json").read_text())["train"]["handlers"]
-    history = next(n for n, handler in enumerate(handlers) if "SaveHistory" in handler["_target_"])
     # without the table of means, for which the processes wait for each other too
-    failing(run(output / "failing", "labeled_only", **{f"train#handlers#{history}#_disabled_": True}))
+    failing(run(output / "failing", "labeled_only", **{"history#_disabled_": True}))
 
 
 if __name__ == "__main__":

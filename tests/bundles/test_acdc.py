@@ -582,7 +582,6 @@ def test_p25_the_length_of_the_run_sets_the_schedule_of_the_learning_rate(tmp_pa
     run = training(data, tmp_path, **{name: 5, "epoch_length": 4})
     parsed = run.parser.get_parsed_content
     assert parsed("train#trainer").state.max_epochs == 5
-    assert parsed("total_iterations") == 20
     rate = parsed("lr_scheduler").lr_lambdas[0]
     assert rate(2) == 1  # the peak, after a tenth of the iterations
     assert rate(0) < rate(1) < 1

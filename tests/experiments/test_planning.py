@@ -151,7 +151,7 @@ def test_what_the_grid_sees_to_itself_cannot_be_set(key):
         ("max_pictures", False, True),
         ("train#trainer#max_epochs", True, False),
         ("objective#co_training#_disabled_", True, False),
-        ("train#handlers#0#decay", True, False),
+        ("ema_teacher#decay", True, False),
         ("optimizer#weight_decay", True, False),  # an argument that the config leaves at its default
         ("backbone#dropout", True, True),
         ("structures#4", False, False),
@@ -168,9 +168,9 @@ def test_a_key_goes_to_the_commands_that_know_it(key, training, evaluating):
 
 
 def test_the_settings_end_up_in_the_configuration():
-    [job] = plan(Grid(("acdc",), settings={"max_epochs": 3, "train#handlers#0#decay": 0.5, "test_ratio": 0.2})).jobs
+    [job] = plan(Grid(("acdc",), settings={"max_epochs": 3, "ema_teacher#decay": 0.5, "test_ratio": 0.2})).jobs
     assert job.training.content["max_epochs"] == 3
-    assert job.training.content["train"]["handlers"][0]["decay"] == 0.5
+    assert job.training.content["ema_teacher"]["decay"] == 0.5
     assert job.evaluating.content["test_ratio"] == 0.2
 
 

@@ -21,6 +21,7 @@ def write_tiny_bundle(folder: Path) -> Path:
             "resume": False,
             "seconds": 0,
             "works": True,
+            "objective": {},
             "seed": 0,
             "max_epochs": 4,
             "ratio": 0.5,
