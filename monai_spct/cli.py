@@ -17,7 +17,7 @@ from monai_spct.data import Split, check_split, folder_cases, split_cases, write
 from monai_spct.workflow import copy as copy_bundle
 from monai_spct.workflow import in_words, refuse_unknown_overrides
 
-__all__ = ["app", "check", "copy", "datalist"]
+__all__ = ["app", "check", "copy", "datalist", "report"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _TAKES_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -128,6 +128,30 @@ def datalist(
     except (OSError, ValueError) as error:
         _refuse(error)
     typer.echo(_said(split, cases, path, sum(case["patient"] in held_out for case in without)))
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="of a grid, of some of its runs, or any other with runs")],
+    show: Annotated[
+        str | None,
+        typer.Option(help="a YAML file of tables and figures, or the name of one that comes with the package"),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="where it goes; by default report in the first folder")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="where a dataset is now, for pictures, such as acdc=/data/ACDC")
+    ] = None,
+) -> None:
+    """Write tables, figures and a page on all runs in a folder."""
+    try:
+        from monai_spct.report import read_show, write_report  # of which pandas is a part
+
+        if unnamed := [place for place in data or [] if "=" not in place]:
+            raise ValueError(f"`--data` must be a dataset and its folder, such as acdc=/data/ACDC, got {unnamed[0]}.")
+        places = dict(place.split("=", 1) for place in data or [])
+        typer.echo(write_report(*folders, show=read_show(show) if show else None, to=to, data=places))
+    except (ImportError, OSError, ValueError) as error:
+        _refuse(error)
 
 
 def _said(split: Split, cases: list[dict[str, Any]], path: Path, left_out: int) -> str:

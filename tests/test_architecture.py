@@ -22,6 +22,7 @@ LAYERS = [
     ["workflow"],
     ["handlers"],
     ["engines"],
+    ["report"],
     ["experiments"],
 ]
 ROOT = Path(monai_spct.__file__).parent

@@ -11,9 +11,6 @@ import pytest
 from monai.bundle import ConfigParser
 
 import monai_spct
-from monai_spct.experiments import Table, finished_cells, planned_studies
-from monai_spct.experiments.report import as_markdown, tabulate
-from monai_spct.experiments.report.scores import cell_scores
 from monai_spct.workflow import refuse_unknown_overrides
 
 TOOLS = "(?!run )"
@@ -185,22 +182,6 @@ def test_the_term_of_the_guide_joins_the_objective(tmp_path, monkeypatch):
     terms = parser.get_parsed_content("objective").terms
     assert list(terms) == ["supervised", "co_training", "consistency", "certainty"]
     assert terms["certainty"].weight(0.5) == 0.1
-
-
-@pytest.mark.parametrize(("name", "count"), [("systems", 5), ("prostate_and_spleen", 4)])
-def test_the_tables_on_a_results_page_are_those_of_its_runs(name, count):
-    folder = ROOT / "docs" / "results" / name
-    page = folder.with_suffix(".md").read_text(encoding="utf-8")
-    scores = {cell.cell.name: cell_scores(cell) for cell in finished_cells(folder)}
-    tables = [
-        as_markdown(tabulate(item, study.cells, scores))
-        for study in planned_studies(folder)
-        for item in study.show
-        if isinstance(item, Table)
-    ]
-    assert len(tables) == count
-    for table in tables:
-        assert table in page
 
 
 def test_p32_a_page_says_what_monais_warning_of_configs_means(tmp_path):

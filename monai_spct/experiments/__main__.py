@@ -1,4 +1,4 @@
-"""Grids from the command line: ``python -m monai_spct.experiments run``, ``status`` and ``report``."""
+"""Grids from the command line: ``python -m monai_spct.experiments run`` and ``status``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from monai_spct.experiments.grid import shard
 from monai_spct.experiments.lines import refuse_tables
 from monai_spct.experiments.planning import Job, plan
 from monai_spct.experiments.refusals import GridError
-from monai_spct.experiments.results import finished_cells, record_study
+from monai_spct.experiments.results import record_study
 from monai_spct.experiments.runner import refuse_missing_data, refuse_other_configurations, run_jobs
 from monai_spct.experiments.study import Study, read_study
 from monai_spct.experiments.table import count_states, format_states
 from monai_spct.workflow import flag, refuse_processes_apart
 from monai_spct.workflow.spelling import did_you_mean
 
-__all__ = ["report", "run", "status"]
+__all__ = ["run", "status"]
 
 
 def run(
@@ -61,7 +61,7 @@ def run(
         refuse_missing_data(jobs, root)
         record_study(root, Path(str(file)).stem, study, [job.cell for job in planned])
         if not planned:
-            sys.stdout.write("its figures need no runs: see `report`\n")
+            sys.stdout.write("its figures need no runs: see `python -m monai_spct report`\n")
             return
         outcomes = run_jobs(jobs, root)
     except GridError as error:
@@ -102,29 +102,6 @@ def status(
     except GridError as error:
         _refuse(error)
     sys.stdout.write(format_states(states) + "\n")
-
-
-def report(folder: str, *more: object, to: str | None = None, data: str | None = None, **unknown: object) -> None:
-    """Write tables, figures and a page on all grids that were run in a folder, done or not.
-
-    Args:
-        folder: where the results are.
-        more: is refused.
-        to: where the report goes; `report` in the folder by default.
-        data: where the data are, for pictures of predictions, if it is not where they were when the cells were run.
-        unknown: is refused.
-    """
-    # takes a second, which `run` and `status` need not wait for
-    from monai_spct.experiments.report import write_report
-
-    try:
-        _refuse_unknown(more, unknown, ["--to", "--data"], thing="folder")
-        # of the data, only cells that are done need any
-        datasets = [] if data is None else list(dict.fromkeys(cell.dataset for cell in finished_cells(str(folder))))
-        page = write_report(str(folder), to=None if to is None else str(to), data=_folders(data, datasets))
-    except GridError as error:
-        _refuse(error)
-    sys.stdout.write(f"{page}\n")
 
 
 def _planned(study: Study, data: str | None, bundles: str | None, *, quiet: bool = False) -> list[Job]:
@@ -199,4 +176,4 @@ def _refuse(error: GridError) -> NoReturn:
 if __name__ == "__main__":
     import fire
 
-    fire.Fire({"report": report, "run": run, "status": status})
+    fire.Fire({"run": run, "status": status})

@@ -123,7 +123,9 @@ def shipped_studies() -> dict[str, Path]:
         >>> "acdc_dsc" in shipped_studies()
         True
     """
-    return {path.stem: path for path in sorted((bundles_folder() / "experiments").glob("*.yaml"))}
+    return {
+        path.stem: path for path in sorted((bundles_folder() / "experiments").glob("*.yaml")) if "." not in path.stem
+    }
 
 
 def read_study(file: str | Path) -> Study:

@@ -1,6 +1,5 @@
 """A grid runs to its end on the command line, however often it is killed, and whoever else runs it."""
 
-import dataclasses
 import json
 import os
 import re
@@ -20,7 +19,6 @@ import yaml
 import monai_spct
 from monai_spct.data import write_acdc_phantom
 from monai_spct.experiments import (
-    Figure,
     Grid,
     GridError,
     Plan,
@@ -34,7 +32,6 @@ from monai_spct.experiments import (
 )
 from monai_spct.experiments import cell as on_disk
 from monai_spct.experiments.__main__ import run, status
-from monai_spct.experiments.report import draw, write_report
 from monai_spct.experiments.runner import seconds_left
 from tests.experiments.tiny_bundle import write
 
@@ -165,33 +162,6 @@ def test_what_is_finished_can_be_compared(place, data):
         assert cell.record["torch"] == torch.__version__
         assert cell.record["dataset_dir"] == str(data)
         assert cell.record["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", cell.record["commit"])
-
-
-def test_what_is_finished_can_be_shown(place, tmp_path):
-    page = write_report(place / "runs", to=tmp_path).read_text(encoding="utf-8")
-    assert "2 of 3 runs are done." in page
-    assert page.count(f"No result yet of {FAILS}.") == 4
-    assert page.count("data:image/png") == 2  # curves and predictions
-
-    [study] = planned_studies(place / "runs")
-    finished = {one.cell.name: one for one in finished_cells(place / "runs")}
-    for figure, titles in (
-        (Figure("comparison", slices=2), ["Ground truth", "labels only", "Mean Teacher", "co-training"]),
-        (Figure("entropy", slices=1, epochs=(1,)), ["epoch 1", "Prediction", "Ground truth"]),
-    ):
-        picture, notes = draw(figure, study.cells, finished)
-        assert [axes.get_title() for axes in picture.axes if axes.get_title()] == titles
-        assert notes == [f"No result yet of {FAILS}."]
-
-    # runs that do not fit beside each other are no reason to report nothing else
-    copy = Path(shutil.copytree(place / "runs" / TWO, tmp_path / "copy"))
-    record = json.loads((copy / "cell.json").read_text())
-    record["configuration"]["evaluating"]["split_seed"] = 1  # other test patients
-    write(copy / "cell.json", record)
-    finished[TWO] = dataclasses.replace(finished[TWO], folder=copy)
-    picture, notes = draw(figure, study.cells, finished)
-    assert picture is None
-    assert "systems must show one slice" in notes[-1]
 
 
 def test_a_second_run_does_nothing_but_try_again_what_failed(place, data, capsys):

@@ -1,8 +1,7 @@
-"""What the networks of a finished cell say about chosen slices, for pictures."""
+"""What the networks of a run say about chosen slices, for pictures."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,11 @@ from monai.transforms import ResampleToMatch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from monai_spct.experiments.cell import CELL, read_json
-from monai_spct.experiments.refusals import GridError
-from monai_spct.experiments.results import FinishedCell
-from monai_spct.metrics.volume import case_name
+from monai_spct.data.case_names import case_names
+from monai_spct.report.runs import Run
 from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["PredictedSlice", "predicted_slices"]
-
-_NEEDED = ("network", "dataset", "inferer", "structures")
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no truth value
@@ -31,7 +26,7 @@ class PredictedSlice:
     """A slice with its truth and a prediction.
 
     Args:
-        image: gray values ``(H, W)``.
+        image: gray values ``(H, W)``, of the first channel.
         truth: class indices ``(H, W)``.
         pred: class indices ``(H, W)``.
         entropy: of the predicted probabilities ``(H, W)``, in nats.
@@ -39,13 +34,6 @@ class PredictedSlice:
         structures: names by class index: all classes but the background.
         case: the name of the volume.
         number: of the slice in its volume, from 1.
-
-    Example:
-        >>> import numpy as np
-        >>> from monai_spct.experiments.report.slices import PredictedSlice
-        >>> plane, classes = np.zeros((8, 8)), np.zeros((8, 8), int)
-        >>> PredictedSlice(plane, classes, classes, plane, (1.0, 1.0), {1: "LV"}, "patient001", 5).name
-        'patient001:5'
     """
 
     image: NDArray[np.floating[Any]]
@@ -63,47 +51,38 @@ class PredictedSlice:
         return f"{self.case}:{self.number}"
 
 
+@torch.inference_mode()
 def predicted_slices(
-    cell: FinishedCell, wanted: Sequence[str] | int, *, weights: str = "model.pt", data: str | Path | None = None
+    run: Run, wanted: Sequence[str] | int, *, weights: str = "model.pt", data: str | Path | None = None
 ) -> list[PredictedSlice]:
-    """Slices of the cases that a cell was scored on, as its networks see them, on the grid of its preprocessing.
+    """Slices of the cases that a run was scored on, as its networks see them, on the grid of its preprocessing.
 
-    Network, data and inference are those of the cell's own evaluation, by its recorded configuration, on the CPU. Only
+    Network, data and inference are those of the run's own evaluation, by its recorded configuration, on the CPU. Only
     volumes that are asked for are loaded.
 
     Args:
-        cell: a finished one.
+        run: a finished one.
         wanted: slices such as ``patient004_frame01:5``, a case and a number from 1; or how many: of cases spread evenly
             over the sorted ones, so that they are of several patients, the slice on which the true structures are
             largest.
-        weights: a file in the cell's ``models``. A training leaves ``epoch_020.pt`` of the epochs in its
+        weights: a file in the run's ``models``. A training leaves ``epoch_020.pt`` of the epochs in its
             ``kept_epochs``.
-        data: where the dataset is now; by default, where it was when the cell was run.
+        data: where the dataset is now; by default, where it was for the run.
 
     Returns:
         The slices, in the order of ``wanted``.
 
     Raises:
-        GridError: when there are no such weights, data, cases or slices, or when the configuration is of another kind.
-
-    Example:
-        >>> from monai_spct.experiments import finished_cells
-        >>> from monai_spct.experiments.report.slices import predicted_slices
-        >>> [predicted_slices(cell, ["patient004_frame01:5"]) for cell in finished_cells("nowhere")]
-        []
+        ValueError: when there are no such weights, data, cases or slices, or when the configuration is of another kind.
     """
-    parser = _parser(cell, _weights(cell, weights), data)
+    parser = _evaluation(run, weights, data)
     dataset = parser.get_parsed_content("dataset")
-    places = {case_name(item["image"]): place for place, item in enumerate(dataset.data)}
-    if len(places) < len(dataset.data):
-        raise GridError(f"{cell.folder}: cases of one name cannot be told apart.")
-    chosen = _chosen(wanted, sorted(places))
-
+    places = {name: place for place, name in enumerate(_names(dataset.data))}
     structures = {int(index): name for index, name in parser.get_parsed_content("structures").items()}
     network, inferer = parser.get_parsed_content("network").eval(), parser.get_parsed_content("inferer")
     volumes: dict[str, list[PredictedSlice]] = {}
     slices = []
-    for case, number in chosen:
+    for case, number in _chosen(wanted, sorted(places)):
         if case not in volumes:
             volumes[case] = _predict(case, dataset[places[case]], network, inferer, structures)
         volume = volumes[case]
@@ -112,11 +91,16 @@ def predicted_slices(
         elif 1 <= number <= len(volume):
             slices.append(volume[number - 1])
         else:
-            raise GridError(f"slices of {case} have numbers from 1 to {len(volume)}, got {number}.")
+            raise ValueError(f"slices of {case} have numbers from 1 to {len(volume)}, got {number}.")
     return slices
 
 
-@torch.inference_mode()
+def _names(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the cases are called in the scores: as they say, or else like their first images."""
+    images = [case["image"] if isinstance(case["image"], str) else case["image"][0] for case in cases]
+    return [str(case.get("case", name)) for case, name in zip(cases, case_names(images), strict=True)]
+
+
 def _predict(
     case: str, item: Mapping[str, Any], network: Any, inferer: Any, structures: Mapping[int, str]
 ) -> list[PredictedSlice]:
@@ -126,7 +110,7 @@ def _predict(
         label = ResampleToMatch(mode="nearest")(label, image)
     probabilities: Tensor = inferer(image[None], network)[0].as_subclass(Tensor)
     if not torch.allclose(probabilities.sum(0), torch.ones(()), atol=1e-3):
-        raise GridError("`network` must predict probabilities that sum to 1 over the classes, in evaluation mode.")
+        raise ValueError("`network` must predict probabilities that sum to 1 over the classes, in evaluation mode.")
     across, down, *_ = image.pixdim.tolist()
     volumes = (image[0], label[0].long(), probabilities.argmax(0), torch.special.entr(probabilities).sum(0))
     planes = zip(*(np.moveaxis(volume.numpy(), 2, 0) for volume in volumes), strict=True)
@@ -136,24 +120,18 @@ def _predict(
     ]
 
 
-def _weights(cell: FinishedCell, name: str) -> Path:
-    path = cell.folder / "models" / name
+def _evaluation(run: Run, weights: str, data: str | Path | None) -> ConfigParser:
+    """The run's evaluation, told its places, as on the command line."""
+    path = run.folder / "models" / weights
     if not path.is_file():
-        epoch = re.fullmatch(r"epoch_(\d+)\.pt", name)
-        hint = f"weights of epoch {int(epoch[1])} were not kept; set `kept_epochs`" if epoch else "no such weights"
-        raise GridError(f"{path}: {hint}.")
-    return path
-
-
-def _parser(cell: FinishedCell, weights: Path, data: str | Path | None) -> Any:
-    """The cell's evaluation, told its places, as on the command line."""
-    config = read_json(cell.folder / CELL).get("configuration", {}).get("evaluating", {})
-    if missing := [key for key in _NEEDED if key not in config]:
-        raise GridError(f"the evaluation of {cell.folder} has no `{missing[0]}`: there are no slices to show of it.")
-    folder = cell.record.get("dataset_dir") if data is None else str(data)  # none where a component makes the data
-    if folder is not None and not folder.startswith(("$", "@", "%")) and not Path(folder).exists():
-        raise GridError(f"the data of `{cell.dataset}` are not at {folder}: say where with `data`.")
-    places = {"output_dir": str(cell.folder), "ckpt_path": str(weights), "device": torch.device("cpu")}
+        raise ValueError(f"there is no {path}; `kept_epochs` says of which epochs a training keeps the weights.")
+    config = run.record.get("configuration", {}).get("evaluating", {})
+    if missing := [key for key in ("network", "dataset", "inferer", "structures") if key not in config]:
+        raise ValueError(f"the evaluation of {run.folder} has no `{missing[0]}`: there are no slices to show of it.")
+    folder = run.record.get("dataset_dir") if data is None else str(data)  # none where a component makes the data
+    if folder is not None and not Path(folder).exists():
+        raise ValueError(f"the data of `{run.labels['dataset']}` are not at {folder}: say where with `data`.")
+    places = {"output_dir": str(run.folder), "ckpt_path": str(path), "device": torch.device("cpu")}
     return ConfigParser({**config, **places, **({} if folder is None else {"dataset_dir": folder})})
 
 
@@ -161,14 +139,14 @@ def _chosen(wanted: Sequence[str] | int, cases: Sequence[str]) -> list[tuple[str
     """Cases and slices; none for the slice that shows most."""
     if isinstance(wanted, int):
         if not 1 <= wanted <= len(cases):
-            raise GridError(f"`wanted` must be 1 to {len(cases)} of the cases, got {wanted}.")
+            raise ValueError(f"`slices` must be 1 to {len(cases)}, the number of cases, got {wanted}.")
         return [(cases[number * len(cases) // wanted], None) for number in range(wanted)]
     chosen: list[tuple[str, int | None]] = []
     for name in wanted:
         case, _, number = name.rpartition(":")
         if not case or not number.isdecimal():
-            raise GridError(f"a slice is named like `patient004_frame01:5`, by a case and a number, got `{name}`.")
+            raise ValueError(f"a slice is named like `patient004_frame01:5`, by a case and a number, got `{name}`.")
         if case not in cases:
-            raise GridError(f"no case `{case}` was scored.{did_you_mean(case, cases)}")
+            raise ValueError(f"no case `{case}` was scored.{did_you_mean(case, cases)}")
         chosen.append((case, int(number)))
     return chosen

@@ -8,14 +8,8 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.colors import to_hex
 
-from monai_spct.experiments import GridError
-from monai_spct.experiments.report.figures import (
-    alpha_jsd_figure,
-    alpha_jsd_surface,
-    comparison_figure,
-    entropy_figure,
-)
-from monai_spct.experiments.report.slices import PredictedSlice
+from monai_spct.report.figures import alpha_jsd_figure, alpha_jsd_surface, comparison_figure, entropy_figure
+from monai_spct.report.slices import PredictedSlice
 
 CARDIAC = {1: "RV", 2: "Myo", 3: "LV"}
 COLORS = {1: "#56b4e9", 2: "#e69f00", 3: "#cc79a7"}
@@ -63,21 +57,6 @@ def overlap(figure):
 # Divergences
 
 
-def test_without_the_entropy_term_agreement_costs_nothing():
-    p, values = alpha_jsd_surface(0.0, size=41)
-    assert (p[0], p[-1]) == (0.0, 1.0)
-    np.testing.assert_allclose(np.diag(values), 0, atol=1e-12)
-    off = ~np.eye(41, dtype=bool)
-    assert values[off].min() > 1e-4
-
-
-def test_with_the_entropy_term_alone_only_sure_agreement_is_free():
-    _, values = alpha_jsd_surface(1.0, size=41)
-    assert values[0, 0] == pytest.approx(0, abs=1e-12)
-    assert values[-1, -1] == pytest.approx(0, abs=1e-12)
-    assert np.sort(values.ravel())[2] > 0.05
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5, 1.0])
 def test_surfaces_are_symmetric_and_reach_ln_2(alpha):
     p, values = alpha_jsd_surface(alpha, size=21)
@@ -86,6 +65,7 @@ def test_surfaces_are_symmetric_and_reach_ln_2(alpha):
     np.testing.assert_allclose(values, values[::-1, ::-1], atol=1e-12)
     assert values.max() == pytest.approx(math.log(2))
     assert values[0, -1] == pytest.approx(math.log(2))
+    assert (np.diag(values).max() < 1e-12) == (alpha == 0), "without the entropy term, agreement costs nothing"
     one, two = p[4], p[13]
 
     def h(q):
@@ -97,12 +77,6 @@ def test_surfaces_are_symmetric_and_reach_ln_2(alpha):
 def test_a_larger_share_of_entropy_never_costs_less():
     surfaces = [alpha_jsd_surface(alpha, size=21)[1] for alpha in (0.0, 0.1, 0.5, 1.0)]
     assert all((more >= less - 1e-12).all() for less, more in pairwise(surfaces))
-
-
-@pytest.mark.parametrize(("alpha", "size", "name"), [(-0.1, 5, "alpha"), (1.1, 5, "alpha"), (0.5, 1, "size")])
-def test_what_is_no_surface_is_refused(alpha, size, name):
-    with pytest.raises(ValueError, match=f"`{name}` must "):
-        alpha_jsd_surface(alpha, size=size)
 
 
 @pytest.mark.parametrize("alphas", [(0.0, 0.1, 0.5, 1.0), (0.0,), (0.0, 0.5, 1.0)], ids=len)
@@ -197,10 +171,8 @@ def test_ten_systems_with_long_names_fit():
 
 
 def test_systems_must_show_the_same():
-    with pytest.raises(ValueError, match=r"the same number of slices each, got \{'one': 1, 'two': 2\}"):
-        comparison_figure({"one": [plane()], "two": [plane(), plane()]})
     for another in (plane(number=6), plane(case="patient002_frame01"), plane(size=90)):
-        with pytest.raises(GridError, match="must show one slice on one grid"):
+        with pytest.raises(ValueError, match="must show one slice on one grid"):
             comparison_figure({"one": [plane()], "two": [another]})
     for nothing in ({"one": [None]}, {}):
         with pytest.raises(ValueError, match="at least one slice"):
@@ -246,15 +218,11 @@ def test_an_epoch_or_a_system_that_was_not_run_is_left_empty():
     assert lines(panels[-1]) == set(COLORS.values())
 
 
-def test_entropy_maps_must_be_of_one_slice_and_these_epochs():
-    with pytest.raises(ValueError, match=r"`rows\['one'\]` must have 2 slices and the final one, got 2"):
-        entropy_figure({"one": [plane(), plane()]}, [20, 40])
-    with pytest.raises(GridError, match="must show one slice"):
+def test_entropy_maps_must_be_of_one_slice():
+    with pytest.raises(ValueError, match="must show one slice"):
         entropy_figure({"one": [plane(), plane(number=6)]}, [20])
     with pytest.raises(ValueError, match="at least one slice"):
         entropy_figure({"one": [None, None]}, [20])
-    with pytest.raises(ValueError, match=r"`len\(epochs\)` must be"):
-        entropy_figure({"one": [plane()]}, [])
 
 
 def test_drawing_leaves_no_figure_open():

@@ -1,0 +1,82 @@
+"""How a report names methods, settings and their values, and in which order it shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["rank", "shown_key", "shown_value"]
+
+# in the order of the paper's tables
+_ORDERED = {
+    "full_supervision": "full supervision",
+    "labeled_only": "labels only",
+    "entropy_minimization": "entropy minimization",
+    "dan": "DAN",
+    "mean_teacher": "Mean Teacher",
+    "ua_mt": "UA-MT",
+    "co_training": "co-training",
+    "self_paced": "without self-consistency",
+    "self_consistent": "without self-pacing",
+    "self_paced_self_consistent": "the method",
+    "enet": "ENet",
+    "unet": "U-Net",
+    "segnet": "SegNet",
+}
+_NAMES = _ORDERED | {
+    "acdc": "ACDC",
+    "co_training_weight": "co-training weight",
+    "dsc": "DSC (%)",
+    "hd": "HD (mm)",
+    "hd95": "HD95 (mm)",
+    "inference_time": "inference (ms / slice)",
+    "labeled_ratio": "labeled",
+    "mean": "Mean",
+    "num_views": "views",
+    "prostate": "Prostate",
+    "spleen": "Spleen",
+    "training_time": "training (ms / iteration)",
+}
+
+
+def shown_key(key: str) -> str:
+    """The name of a key, a dataset, a method, a network or a score.
+
+    Example:
+        >>> from monai_spct.report.names import shown_key
+        >>> shown_key("labeled_only"), shown_key("entropy_weight")
+        ('labels only', 'entropy weight')
+    """
+    return _NAMES.get(key, key.replace("_", " "))
+
+
+def shown_value(key: str, value: Any) -> str:
+    """A value as the label of a line.
+
+    Example:
+        >>> from monai_spct.report.names import shown_value
+        >>> shown_value("method", "ua_mt"), shown_value("labeled_ratio", 0.05), shown_value("alpha", None)
+        ('UA-MT', '5 %', '')
+    """
+    if value is None:
+        return ""
+    if key == "labeled_ratio":
+        return f"{100 * value:g} %"
+    if key in ("dataset", "method", "network"):
+        return shown_key(value)
+    return f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())
+
+
+def rank(key: str, value: Any) -> tuple[float, str]:
+    """What lines are sorted by: the paper's order of methods and networks, most labels first, and other values rising.
+
+    Example:
+        >>> from monai_spct.report.names import rank
+        >>> sorted(["dan", "mine", "labeled_only"], key=lambda name: rank("method", name))
+        ['labeled_only', 'dan', 'mine']
+        >>> sorted([0.1, 1.0, 0.05], key=lambda ratio: rank("labeled_ratio", ratio))
+        [1.0, 0.1, 0.05]
+    """
+    if isinstance(value, int | float):
+        return (-value if key == "labeled_ratio" else value), ""
+    known = list(_ORDERED)
+    return (known.index(value) if value in known else len(known)), str(value)

@@ -1,0 +1,173 @@
+"""A report on a folder of runs, done or not: its files, its page, and what a user types for it."""
+
+import base64
+import io
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from monai_spct.cli import app
+from monai_spct.report import Figure, Show, Table, write_report
+from tests.report.made_up import make_runs
+
+BETTER = {"labeled_only": (0.0, 0.02), "ua_mt": (0.04, 0.06)}
+CASES = tuple(f"patient{patient:03d}_frame{frame:02d}" for patient in (4, 7, 9) for frame in (1, 15))
+SHOW = Show(
+    (Table(("dsc", "hd"), title="a < b"), Figure("curves"), Figure("alpha_jsd", title="Divergence", alphas=(0.0,))),
+    "Systems & <scores>",
+)
+
+
+class Page(HTMLParser):
+    """What a page has, with a check that each tag is closed where it should be."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.images: list[str] = []
+        self.links: list[str | None] = []
+        self.text: list[str] = []
+        self.rows: list[list[str]] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag == "img":
+            self.images.append(dict(attrs)["src"])
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+        if "style" not in self.open:
+            self.text.append(data)
+
+    @property
+    def said(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    values = np.array([0.8, 0.81, 0.82] * 2)
+    scores = {method: [values + one for one in better] for method, better in BETTER.items()}
+    make_runs(tmp_path / "runs", scores, cases=CASES)
+    return tmp_path / "runs"
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_each_table_and_figure_has_its_files_and_all_are_on_one_page(folder):
+    assert write_report(folder, show=SHOW) == folder / "report" / "report.html"
+    files = {"report.html", "report.md", "1_dsc_hd.csv", "1_dsc_hd.tex", "2_curves.png", "3_alpha_jsd.png"}
+    assert names(folder / "report") == files
+    page = Page((folder / "report" / "report.html").read_text(encoding="utf-8"))
+    assert page.links == page.images, "it needs no other file"
+    for source in page.images:
+        picture = Image.open(io.BytesIO(base64.b64decode(source.removeprefix("data:image/png;base64,"))))
+        assert np.asarray(picture.convert("L")).std() > 5, "something is drawn"
+    # runs are better by 0, 0.02, 0.04 and 0.06; cases by 0, 0.01 and 0.02, twice
+    assert page.rows == [
+        ["method", "DSC (%)", "HD (mm)"],
+        ["labels only", "82.00 (1.41)", "18.00 (1.41)"],
+        ["UA-MT", "86.00 (1.41)", "14.00 (1.41)"],
+    ]
+    for text in ("Systems & <scores>", "a < b", "4 of 4 runs are done.", "seeds 0, 1; commit 0123abc;", "3 patients"):
+        assert text in page.said
+    text = (folder / "report" / "report.md").read_text(encoding="utf-8")
+    assert "| UA-MT       | <u>**86.00 (1.41)**</u> | <u>**14.00 (1.41)**</u> |" in text
+    assert "![Divergence](3_alpha_jsd.png)" in text
+    assert 'Same in all runs: dataset = acdc, network = enet, overlays = ["small"].' in text
+
+
+def test_without_a_wish_there_are_scores_and_curves(folder):
+    write_report(folder)
+    assert names(folder / "report") == {
+        "report.html", "report.md", "1_dsc.csv", "1_dsc.tex", "2_hd.csv", "2_hd.tex", "3_curves.png",
+    }  # fmt: skip
+
+
+def test_a_report_is_of_the_present_state(folder):
+    (folder / "report.yaml").write_text("show: [{table: dsc}, {figure: curves}]")
+    write_report(folder)
+    (folder / "report.yaml").write_text("show: [{table: hd}]")
+    (folder / "ua_mt_1" / "eval" / "summary.json").unlink()
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert names(folder / "report") == {"report.html", "report.md", "1_hd.csv", "1_hd.tex"}
+    assert "3 of 4 runs are done." in page.said
+    assert "No result yet of" in page.said
+    some = write_report(folder / "labeled_only_0", folder / "labeled_only_1", show=SHOW)
+    assert "2 of 2 runs are done." in Page(some.read_text(encoding="utf-8")).said
+
+
+def test_pictures_that_cannot_be_drawn_are_explained_and_the_rest_is_there(folder):
+    (folder / "ua_mt_0" / "models").mkdir()
+    (folder / "ua_mt_0" / "models" / "model.pt").touch()
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert "labeled_only_0: there is no" in page.said
+    assert "has no `network`: there are no slices to show of it." in page.said
+    assert "There is nothing to draw yet." in page.said
+    assert len(page.images) == 1
+
+
+# As it is typed
+
+
+def test_a_report_on_the_command_line(folder):
+    (folder.parent / "mine.yaml").write_text("title: Mine\nshow: [{table: dsc}]")
+    words = ["report", "runs", "--to", "here/it", "--show", "mine.yaml", "--data", "acdc=/data/acdc"]
+    words = [sys.executable, "-W", "error::FutureWarning", "-m", "monai_spct", *words]
+    done = subprocess.run(words, cwd=folder.parent, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, str(Path("here/it/report.html"))), done.stderr
+    assert "Mine" in Page((folder.parent / "here" / "it" / "report.html").read_text(encoding="utf-8")).said
+    assert not (folder / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "there are no runs in nowhere: no folder below it has a cell.json."),
+        (["runs", "--data", "acdd=x"], "`acdd` in `data` is no dataset of these runs. Did you mean `acdc`?"),
+        (["runs", "--data", "x"], "`--data` must be a dataset and its folder, such as acdc=/data/ACDC, got x."),
+        (["runs", "--show", "mine"], "mine: "),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_reported_is_refused_without_a_traceback(folder, monkeypatch, words, message):
+    monkeypatch.chdir(folder.parent)
+    result = CliRunner().invoke(app, ["report", *words])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(message)
+    assert not (folder / "report").exists()
+
+
+def test_a_figure_of_a_formula_needs_no_runs(tmp_path):
+    result = CliRunner().invoke(app, ["report", str(tmp_path), "--show", "alpha_jsd"])
+    assert names(tmp_path / "report") == {"report.html", "report.md", "1_alpha_jsd.png"}, result.stderr
+
+
+def test_without_pandas_it_is_said_what_to_install(tmp_path):
+    (tmp_path / "pandas.py").write_text("raise ImportError('not here')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from monai_spct.cli import app; app(['report', 'runs'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "reports need pandas: pip install 'monai-spct[experiments]'" in done.stderr
+    assert "Traceback" not in done.stderr
