@@ -1,7 +1,8 @@
-"""Batches of labeled and unlabeled slices side by side, a pure function of seed and epoch."""
+"""Batches of labeled and unlabeled slices, a pure function of seed and epoch."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -21,7 +22,7 @@ __all__ = ["PairedLoader", "SeededBatches"]
 class SeededBatches(Sampler[list[tuple[int, int]]]):
     """Batches of ``(index, seed)``: shuffled passes over a dataset, one after the other, cut into equal batches.
 
-    A dataset that is smaller than a batch recycles. The draws depend on the seed, the stream and the epoch alone.
+    The draws depend on the seed, the stream and the epoch alone.
 
     Args:
         num_items: size of the dataset, at least 1.
@@ -65,9 +66,8 @@ class SeededBatches(Sampler[list[tuple[int, int]]]):
 class PairedLoader:
     """Batches ``{"image", "label", "unlabeled"}`` of two datasets; without unlabeled data, ``{"image", "label"}``.
 
-    Both datasets are shuffled by draws of their own and recycle, so that an epoch has the same length however few
-    the labels are. Batches depend on the seed, the process and the epoch alone: not on the number of workers, not on
-    what ran before.
+    Both datasets recycle, so that an epoch has the same length however few the labels are. Batches depend on the seed,
+    the rank and the epoch alone, not on the number of workers or on what ran before.
 
     Args:
         labeled: dataset whose items, asked for by ``(index, seed)``, have ``image`` and ``label``.
@@ -109,37 +109,38 @@ class PairedLoader:
         rank: int = 0,
     ) -> None:
         self.num_iterations = at_least("epoch_length", epoch_length, 1)
-        at_least("num_workers", num_workers, 0)
         at_least("rank", rank, 0)
         if not len(labeled):  # type: ignore[arg-type]
             raise ValueError("`labeled` must hold at least one slice with a label, got none.")
-        sources = [(labeled, labeled_batch_size, "labeled_batch_size")]
-        if unlabeled is not None and len(unlabeled):  # type: ignore[arg-type]
-            sources.append((unlabeled, unlabeled_batch_size, "unlabeled_batch_size"))
+        datasets = [labeled] if unlabeled is None or not len(unlabeled) else [labeled, unlabeled]  # type: ignore[arg-type]
+        sizes = (
+            at_least("labeled_batch_size", labeled_batch_size, 1),
+            at_least("unlabeled_batch_size", unlabeled_batch_size, 1),
+        )
         self.samplers = [
             SeededBatches(
                 len(dataset),  # type: ignore[arg-type]
-                batch_size=at_least(name, batch_size, 1),
-                num_batches=epoch_length,
+                batch_size=size,
+                num_batches=self.num_iterations,
                 seed=seed,
                 stream=2 * rank + stream,
             )
-            for stream, (dataset, batch_size, name) in enumerate(sources)
+            for stream, (dataset, size) in enumerate(zip(datasets, sizes, strict=False))
         ]
-        self._start = 0
         self.loaders = [
             DataLoader(
                 dataset,
                 batch_sampler=sampler,
-                num_workers=num_workers,
+                num_workers=at_least("num_workers", num_workers, 0),
                 persistent_workers=num_workers > 0,
                 pin_memory=pin_memory,
                 worker_init_fn=_heed_the_parent_alone,
                 # its own, since a loader without one draws from the global generator, and so shifts all that follows
                 generator=torch.Generator().manual_seed(seed),
             )
-            for (dataset, _, _), sampler in zip(sources, self.samplers, strict=True)
+            for dataset, sampler in zip(datasets, self.samplers, strict=True)
         ]
+        self._start = 0
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -168,17 +169,17 @@ class PairedLoader:
 
 
 def _heed_the_parent_alone(worker: int) -> None:  # noqa: ARG001 - a loader passes the number
-    """Let SIGTERM end this worker if its parent sends it, and no one else.
+    """Let SIGTERM end this worker only if the process that reads its batches sends it.
 
     A batch system sends it to all processes of a job at once. A worker that ended then would take the training along,
     before it has saved its state.
     """
-    if not hasattr(signal, "sigwaitinfo"):  # macOS, Windows
+    parent = multiprocessing.parent_process()  # not `os.getppid()`, which may be a fork server
+    if parent is None or not hasattr(signal, "sigwaitinfo"):  # macOS, Windows
         return
-    parent = os.getppid()
 
     def wait() -> None:
-        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
             pass
         os._exit(0)
 
