@@ -1,16 +1,20 @@
-"""A file that says who is labeled, unlabeled, for validation and for testing: reading and writing it."""
+"""Datalists: files that say who is labeled, unlabeled, for validation and for testing."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai.utils.misc import ensure_tuple
+
 from monai_spct.data import rules
 from monai_spct.data.case_names import case_names
+from monai_spct.data.copies import copies
 from monai_spct.data.splits import Case, Split, split_cases
 from monai_spct.files.atomic import replacing
 from monai_spct.files.paths import can_be_called, is_there, leaves_folder
@@ -18,7 +22,8 @@ from monai_spct.files.paths import can_be_called, is_there, leaves_folder
 __all__ = ["read_datalist", "read_or_split", "write_datalist"]
 
 _LISTS = tuple(rules.SIDE)
-_ENTRIES = ("image", "label", "patient", "case")
+_ENTRIES = ("patient", "case", "image", "label")
+_Listed = list[tuple[str, Case]]  # cases, each with the name of its list
 
 
 def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
@@ -34,10 +39,10 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
     Paths are absolute or begin where the file is; those do not lead out of its folder. ``image`` is a file, or a list
     of files that are the channels of one image; every case has as many. ``patient`` may be left out: each case is a
     patient of its own then. So may ``case``, a name: a case is called like its first file then, and where two files
-    have one name, like its path. A ``label`` under ``unlabeled`` is passed over, so that it cannot leak, and may be
-    missing on disk.
+    have one name, like its path. Blanks around the two do not count. A ``label`` under ``unlabeled`` is not read.
 
-    A patient may have labeled and unlabeled cases, but training, validation and test must have patients of their own.
+    A patient may have labeled and unlabeled cases, but training, validation and test must have patients and images of
+    their own; a copy of a file, under whatever name, is the same image.
 
     Args:
         path: the file.
@@ -48,9 +53,7 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
 
     Raises:
         FileNotFoundError: if there is no such file, or files that it names do not exist; all are named.
-        ValueError: if it is no such JSON, or a relative path leads out of the folder, or an image is there twice, or a
-            patient is on two sides, or two cases have one name or different numbers of channels; all of a kind are
-            named at once.
+        ValueError: if it is no such JSON, or what it says cannot be true; all of a kind is named at once.
 
     Example:
         >>> import tempfile
@@ -69,33 +72,39 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
     """
     path = Path(path).expanduser().absolute()
     content = _content(path)
-    _refuse(path, [problem for name in content for problem in _malformed(name, content[name], with_labels)])
-    cases = [(name, _case(entry, path.parent, name, with_labels)) for name in _LISTS for entry in content.get(name, [])]
-    _name(cases)
     _refuse(
         path,
         [
-            *(_twice(cases) or _bad_names(cases)),
-            *rules.one_side((case["patient"], name) for name, case in cases),
-            *_channels(cases),
+            problem
+            for name, entries in content.items()
+            for number, entry in enumerate(entries, start=1)
+            for problem in _malformed(f"case {number} of `{name}`", entry, with_labels and name != "unlabeled")
         ],
     )
+    cases = [
+        (name, _case(entry, path.parent, with_labels and name != "unlabeled"))
+        for name in _LISTS
+        for entry in content.get(name, [])
+    ]
+    names = case_names([ensure_tuple(case["image"])[0] for _, case in cases]) if cases else []
+    for (_, case), name in zip(cases, names, strict=True):
+        case.setdefault("case", name)
+        case.setdefault("patient", case["case"])
+    patients = rules.one_side((case["patient"], name) for name, case in cases)
+    _refuse(path, [*(_twice(cases) or _bad_names(cases)), *patients, *_channels(cases)])
     missing = [
         f"{file} (`{key}` in `{name}`)"
         for name, case in cases
         for key in ("image", "label")
-        for file in _files(case.get(key, []))
+        for file in ensure_tuple(case.get(key, ()))
         if not is_there(file)
     ]
     if missing:
         raise FileNotFoundError(f"{path} names files that do not exist:\n" + "\n".join(missing))
-
-    def of(wanted: str) -> list[Case]:
-        return sorted(
-            (case for name, case in cases if name == wanted), key=lambda case: (case["patient"], case["case"])
-        )
-
-    return Split(of("labeled"), of("unlabeled"), of("validation"), of("test"), datalist=str(path))
+    _refuse(path, _copied(cases))
+    ordered = sorted(cases, key=lambda listed: (listed[1]["patient"], listed[1]["case"]))
+    lists = {name: [case for of, case in ordered if of == name] for name in _LISTS}
+    return Split(**lists, datalist=str(path))  # type: ignore[arg-type]
 
 
 def read_or_split(
@@ -155,17 +164,12 @@ def write_datalist(split: Split, path: str | Path) -> None:
     def short(file: str) -> str:
         return Path(file).relative_to(path.parent).as_posix() if path.parent in Path(file).parents else file
 
-    lists = {
-        name: [
-            {
-                key: case[key] if key in ("patient", "case") else _each(case[key], short)
-                for key in ("patient", "case", "image", "label")
-                if key in case
-            }
-            for case in getattr(split, name)
-        ]
-        for name in _LISTS
-    }
+    def entry(case: Case) -> Case:
+        return {
+            key: _each(case[key], short) if key in ("image", "label") else case[key] for key in _ENTRIES if key in case
+        }
+
+    lists = {name: [entry(case) for case in getattr(split, name)] for name in _LISTS}
     with replacing(path, "w") as file:
         file.write(json.dumps(lists, indent=2, ensure_ascii=False) + "\n")
 
@@ -184,78 +188,56 @@ def _content(path: Path) -> dict[str, list[Any]]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]:
         raise ValueError(f"{', '.join(twice)} is there twice")  # json would keep the last one and say nothing
     return dict(pairs)
 
 
-def _malformed(name: str, entries: Sequence[Any], with_labels: bool) -> list[str]:
-    problems = []
-    for number, entry in enumerate(entries, start=1):
-        which = f"case {number} of `{name}`"
-        if not isinstance(entry, dict):
-            problems.append(f'{which} must be an object such as {{"image": "a.nii.gz"}}, got {entry!r}.')
+def _malformed(which: str, entry: Any, with_label: bool) -> list[str]:
+    if not isinstance(entry, dict):
+        return [f'{which} must be an object such as {{"image": "a.nii.gz"}}, got {entry!r}.']
+    problems = [
+        f"{which} has an unknown entry `{key}`: {_nearest(key, _ENTRIES)}" for key in entry if key not in _ENTRIES
+    ]
+    image, label = entry.get("image"), entry.get("label")
+    files: dict[str, list[Any]] = {"image": image if isinstance(image, list) else [image]} | (
+        {"label": [label]} if with_label else {}
+    )
+    wanted = {
+        "image": f"an `image`, a file or a list of files, got {image!r}",
+        "label": f"a `label`, a file, got {label!r} beside {image!r}",
+    }
+    for key, names in files.items():
+        if not names or not all(isinstance(name, str) and name for name in names):
+            problems.append(f"{which} must have {wanted[key]}.")
             continue
         problems += [
-            f"{which} has an unknown entry `{key}`: {_nearest(key, _ENTRIES)}" for key in entry if key not in _ENTRIES
+            f"`{key}` of {which} must be below the folder of the list, or have its absolute path, got {name!r}."
+            for name in names
+            if not Path(_home(name)).is_absolute() and leaves_folder(name)
         ]
-        image = entry.get("image")
-        files = image if isinstance(image, list) else [image]
-        if not files or not all(isinstance(file, str) and file for file in files):
-            problems.append(f"{which} must have an `image`, a file or a list of files, got {image!r}.")
-        else:
-            problems += [f"`image` of {which} {problem}" for file in files if (problem := _outside(str(file)))]
-        label = entry.get("label")
-        if with_labels and name != "unlabeled":
-            if not isinstance(label, str) or not label:
-                problems.append(f"{which} must have a `label`, a file, got {label!r} beside {image!r}.")
-            elif problem := _outside(label):
-                problems.append(f"`label` of {which} {problem}")
-        problems += [
-            f"`{key}` of {which} must be a name, got {entry[key]!r}."
-            for key in ("patient", "case")
-            if key in entry
-            and (isinstance(entry[key], bool) or not isinstance(entry[key], str | int) or entry[key] == "")
-        ]
-    return problems
-
-
-def _outside(file: str) -> str | None:
-    """That a relative path leads out of the folder of the list; nothing if it does not."""
-    if Path(_home(file)).is_absolute() or not leaves_folder(file):
-        return None
-    return f"must be below the folder of the list, or have its absolute path, got {file!r}."
+    return problems + [
+        f"`{key}` of {which} must be a name, got {entry[key]!r}."
+        for key in ("patient", "case")
+        if key in entry and (type(entry[key]) not in (str, int) or not str(entry[key]).strip())
+    ]
 
 
 def _home(file: str) -> str:
     return os.path.expanduser(file)  # noqa: PTH111 - which leaves a user as it is whom nobody knows
 
 
-def _case(entry: Mapping[str, Any], root: Path, name: str, with_labels: bool) -> Case:
+def _case(entry: Mapping[str, Any], root: Path, with_label: bool) -> Case:
     """An entry with absolute paths, and without a label that nobody should read."""
-
-    def absolute(file: str) -> str:
-        return os.path.normpath(root / _home(file))
-
-    case = {key: str(entry[key]) for key in ("patient", "case") if key in entry}
-    case["image"] = _each(entry["image"], absolute)
-    if with_labels and name != "unlabeled":
-        case["label"] = absolute(entry["label"])
-    return case
+    keys = ("image", "label") if with_label else ("image",)
+    case: Case = {key: str(entry[key]).strip() for key in ("patient", "case") if key in entry}
+    return case | {key: _each(entry[key], lambda file: os.path.normpath(root / _home(file))) for key in keys}
 
 
-def _name(cases: Sequence[tuple[str, Case]]) -> None:
-    names = case_names([_files(case["image"])[0] for _, case in cases]) if cases else []
-    for (_, case), name in zip(cases, names, strict=True):
-        case.setdefault("case", name)
-        case.setdefault("patient", case["case"])
-
-
-def _twice(cases: Sequence[tuple[str, Case]]) -> list[str]:
+def _twice(cases: _Listed) -> list[str]:
     places: dict[str, list[str]] = {}
     for name, case in cases:
-        for file in _files(case["image"]):
+        for file in ensure_tuple(case["image"]):
             places.setdefault(os.path.realpath(file) if is_there(file) else file, []).append(name)
     return [
         f"{file} is there {len(names)} times, in {' and '.join(f'`{name}`' for name in names)}."
@@ -264,31 +246,33 @@ def _twice(cases: Sequence[tuple[str, Case]]) -> list[str]:
     ]
 
 
-def _channels(cases: Sequence[tuple[str, Case]]) -> list[str]:
-    counts: dict[int, list[str]] = {}
-    for _, case in cases:
-        counts.setdefault(len(_files(case["image"])), []).append(case["case"])
-    if len(counts) < 2:
-        return []
-    usual = max(counts, key=lambda count: len(counts[count]))
-    others = [f"{name} ({count})" for count, names in counts.items() if count != usual for name in names]
+def _copied(cases: _Listed) -> list[str]:
+    lists = {file: name for name, case in cases for file in ensure_tuple(case["image"])}
     return [
-        f"all images must have the same number of files, {usual} as most of them, got others for {', '.join(others)}."
+        f"an image must be on one side, got copies: {' and '.join(f'{file} (`{lists[file]}`)' for file in same)}."
+        for same in copies(lists)
+        if len({rules.SIDE[lists[file]] for file in same}) > 1
     ]
 
 
-def _bad_names(cases: Sequence[tuple[str, Case]]) -> list[str]:
-    names = [case["case"] for _, case in cases]
-    problems = [
-        f"two cases must not have one name, got {name} {names.count(name)} times."
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
-    ]
+def _channels(cases: _Listed) -> list[str]:
+    counts = {case["case"]: len(ensure_tuple(case["image"])) for _, case in cases}
+    [(usual, _)] = Counter(counts.values()).most_common(1) or [(1, 0)]
+    if others := [f"{name} ({count})" for name, count in counts.items() if count != usual]:
+        others_named = ", ".join(others)
+        return [
+            f"all images must have the same number of files, {usual} as most of them, got others for {others_named}."
+        ]
+    return []
+
+
+def _bad_names(cases: _Listed) -> list[str]:
+    counts = Counter(case["case"] for _, case in cases)
     # predictions and pictures are files of these names
-    problems += [
-        f"`case` must be the name of a file, got {name!r}." for name in dict.fromkeys(names) if not can_be_called(name)
+    return [
+        *(f"two cases must not have one name, got {name} {n} times." for name, n in counts.items() if n > 1),
+        *(f"`case` must be the name of a file, got {name!r}." for name in counts if not can_be_called(name)),
     ]
-    return problems
 
 
 def _refuse(path: Path, problems: Sequence[str]) -> None:
@@ -301,9 +285,5 @@ def _nearest(name: object, names: Sequence[str]) -> str:
     return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}."
 
 
-def _files(value: str | Sequence[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
-def _each(value: Any, function: Any) -> Any:
+def _each(value: Any, function: Callable[[str], str]) -> Any:
     return function(value) if isinstance(value, str) else [function(item) for item in value]

@@ -1,16 +1,19 @@
-"""Who is labeled, unlabeled, for validation and for testing: decided by patient, from sorted ids and a seed."""
+"""Splits by patient: who is labeled, unlabeled, for validation and for testing."""
+
+from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 from monai.utils import ensure_tuple
 
 from monai_spct.data.copies import copies
+from monai_spct.functional.checks import at_least
 
 __all__ = ["Split", "split_cases"]
 
@@ -72,6 +75,21 @@ class Split:
             decides = _LISTS[name] if self.datalist is None else f"the list `{name}` of {self.datalist}"
             raise ValueError(f"there must be at least one {name} patient, got 0: {decides} decides.")
         return cases
+
+    def with_unlabeled(self, cases: Sequence[Mapping[str, Any]]) -> Split:
+        """This split and more unlabeled cases, without those of patients or images that are validated or tested on.
+
+        Args:
+            cases: entries with the patient and ``image``; a ``label`` is taken out.
+        """
+        held_out = [*self.validation, *self.test]
+        patients = {case[self.key] for case in held_out}
+        files = {str(file) for case in held_out for file in ensure_tuple(case["image"])}
+        more = [_without_label(case) for case in cases if case[self.key] not in patients]
+        everywhere = files | {str(file) for case in more for file in ensure_tuple(case["image"])}
+        copied = {file for group in copies(sorted(everywhere)) if not files.isdisjoint(group) for file in group}
+        more = [case for case in more if copied.isdisjoint(map(str, ensure_tuple(case["image"])))]
+        return replace(self, unlabeled=[*self.unlabeled, *more])
 
     def __str__(self) -> str:
         return "\n".join(self._line(name, named=False) for name in _LISTS)
@@ -148,10 +166,8 @@ def split_cases(
     patients = _shuffled(sorted({case[key] for case in ordered}), seed)
     if num_test is None:
         num_test = _share("test_ratio", test_ratio, len(patients), least=0)
-    _number("num_test", num_test, least=0)
-    _number("num_validation", num_validation, least=0)
-    held_out = num_test + num_validation
-    if held_out >= len(patients):
+    num_test, num_validation = at_least("num_test", num_test, 0), at_least("num_validation", num_validation, 0)
+    if num_test + num_validation >= len(patients):
         raise ValueError(
             f"`num_test` (or `test_ratio`) and `num_validation` must leave a patient to train on, got {num_test} and "
             f"{num_validation} of {len(patients)} patients."
@@ -161,7 +177,7 @@ def split_cases(
     training = [patient for group in groups for patient in group]
     if labeled_patients is None:
         labeled_patients = _share("labeled_ratio", labeled_ratio, len(training), least=1)
-    _number("labeled_patients", labeled_patients, least=1)
+    labeled_patients = at_least("labeled_patients", labeled_patients, 1)
     if labeled_patients > len(training):
         raise ValueError(
             f"`labeled_patients` must be at most the {len(training)} training patients, got {labeled_patients!r}."
@@ -173,9 +189,7 @@ def split_cases(
 
     split = Split(
         labeled=of(training[:labeled_patients]),
-        unlabeled=[
-            {name: value for name, value in case.items() if name != "label"} for case in of(training[labeled_patients:])
-        ],
+        unlabeled=[_without_label(case) for case in of(training[labeled_patients:])],
         validation=of(validation),
         test=of(test),
         key=key,
@@ -189,9 +203,13 @@ def split_cases(
     if unnamed:
         raise ValueError(
             f"labeled, validation and test cases need a `label`, missing for: {', '.join(unnamed)}. Split the cases "
-            "that have one, and add the others to `unlabeled`."
+            "that have one, and add the others by `with_unlabeled`."
         )
     return split
+
+
+def _without_label(case: Mapping[str, Any]) -> Case:
+    return {name: value for name, value in case.items() if name != "label"}
 
 
 def _ordered(cases: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
@@ -210,7 +228,7 @@ def _ordered(cases: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str, 
 
 
 def _shuffled(patients: list[Any], seed: int) -> list[Any]:
-    _number("seed", seed, least=0)
+    at_least("seed", seed, 0)
     # Python promises the numbers of `random()` for all versions, but not what `shuffle` makes of them
     generator = random.Random(seed)
     drawn = {patient: generator.random() for patient in patients}
@@ -253,11 +271,6 @@ def _share(name: str, ratio: float, total: int, *, least: int) -> int:
         raise ValueError(f"`{name}` must be above 0 and at most 1, got {ratio!r}.")
     # 0.29 of 100 is 29, but 0.29 * 100 is below it
     return max(least, int(Fraction(str(float(ratio))) * total))
-
-
-def _number(name: str, value: int, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"`{name}` must be a whole number of at least {least}, got {value!r}.")
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,6 +1,9 @@
 """A datalist is read as it is meant, and whatever is wrong with it is said at once."""
 
+import gzip
 import json
+import os
+import shutil
 import tempfile
 import unicodedata
 from pathlib import Path
@@ -36,6 +39,10 @@ def written(folder: Path, lists, *, touch: bool = True) -> Path:
     path = folder / "my.json"
     path.write_text(json.dumps(lists), encoding="utf-8")
     return path
+
+
+def packed(source: Path, target: Path) -> None:
+    target.write_bytes(gzip.compress(source.read_bytes()))
 
 
 def test_lists_patients_names_and_paths_are_what_the_file_says(tmp_path, monkeypatch):
@@ -228,6 +235,31 @@ def test_an_image_behind_a_link_is_the_same_image(tmp_path):
     (tmp_path / "b.nii").symlink_to(tmp_path / "a.nii")
     with pytest.raises(ValueError, match=r"a\.nii is there 2 times, in `labeled` and `test`"):
         read_datalist(path)
+
+
+@pytest.mark.parametrize("copy", [os.link, shutil.copy, packed], ids=["hard link", "copy", "packed"])
+@pytest.mark.parametrize(("first", "second"), [("validation", "test"), ("unlabeled", "test")])
+def test_an_image_with_two_names_cannot_be_on_two_sides(tmp_path, copy, first, second):
+    lists = {first: [a("a.nii", "g.nii"), a("b.nii", "g.nii")], second: [a("c.nii.gz", "g.nii")]}
+    path = written(tmp_path, lists)
+    for name in "ab":
+        (tmp_path / f"{name}.nii").write_text(f"voxels of {name}")
+    (tmp_path / "c.nii.gz").unlink()
+    copy(tmp_path / "a.nii", tmp_path / "c.nii.gz")
+    with pytest.raises(ValueError, match=r"my\.json cannot be used") as error:
+        read_datalist(path)
+    assert str(error.value).splitlines()[1:] == [
+        f"an image must be on one side, got copies: {tmp_path / 'a.nii'} (`{first}`) and {tmp_path / 'c.nii.gz'} "
+        f"(`{second}`)."
+    ]
+
+
+def test_blanks_around_a_patient_make_no_other_one(tmp_path):
+    lists = {"labeled": [a("a.nii", "g.nii", patient="p3")], "test": [a("b.nii", "g.nii", patient="p3 ")]}
+    with pytest.raises(ValueError, match="patient p3 must be on one side, got `labeled` and `test`"):
+        read_datalist(written(tmp_path, lists))
+    with pytest.raises(ValueError, match="`patient` of case 1 of `unlabeled` must be a name, got ' '"):
+        read_datalist(written(tmp_path / "blank", {"unlabeled": [a("a.nii", patient=" ")]}))
 
 
 def test_files_that_do_not_exist_are_all_named_with_their_list(tmp_path):
