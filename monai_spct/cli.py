@@ -6,14 +6,15 @@ import ast
 import shlex
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+import numpy as np
 import typer
 from monai.bundle import ConfigParser
+from tqdm import tqdm
 
-from monai_spct.data import Split, check_split, folder_cases, split_cases, write_datalist
+from monai_spct.data import Split, VolumeReader, check_split, folder_cases, split_cases, write_datalist
 from monai_spct.workflow import copy as copy_bundle
 from monai_spct.workflow import in_words, refuse_unknown_overrides
 
@@ -101,33 +102,55 @@ def datalist(
 ) -> None:
     """Write a datalist of the images and labels in a folder, split by patient.
 
-    Images without a label are for training without one, unless their patient is tested or validated on.
+    Images without a label are for training without one, unless their patient is tested or validated on. In a folder
+    without labels, all images are unlabeled: a list to predict on.
     """
     try:
         path = to.expanduser()
-        ends = channels.split(",") if channels else []
-        cases = folder_cases(folder, label=label, channels=ends, patient=patient)
-        with_label = [case for case in cases if "label" in case]
-        if not with_label:
-            raise ValueError(f"none of the {len(cases)} images in {folder} has a label; `--label` says how labels end.")
-        split = split_cases(
-            with_label,
-            labeled_ratio=labeled_ratio,
-            labeled_patients=labeled_patients,
-            test_ratio=test_ratio,
-            num_test=num_test,
-            num_validation=num_validation,
-            seed=seed,
-        )
-        held_out = {case["patient"] for case in (*split.validation, *split.test)}
-        without = [case for case in cases if "label" not in case]
-        split = replace(
-            split, unlabeled=[*split.unlabeled, *(case for case in without if case["patient"] not in held_out)]
-        )
+        cases = folder_cases(folder, label=label, channels=channels.split(",") if channels else [], patient=patient)
+        with_label, without = ([case for case in cases if ("label" in case) is there] for there in (True, False))
+        if not with_label and label is not None:
+            raise ValueError(f"none of the {len(cases)} images in {folder} has a label that ends in {label}.")
+        split = Split([], [], [], [])
+        if with_label:
+            split = split_cases(
+                with_label,
+                labeled_ratio=labeled_ratio,
+                labeled_patients=labeled_patients,
+                test_ratio=test_ratio,
+                num_test=num_test,
+                num_validation=num_validation,
+                seed=seed,
+            )
+        left_out = len(split.unlabeled) + len(without)
+        split = split.with_unlabeled(without)
+        left_out -= len(split.unlabeled)
+        values = _label_values([*split.labeled, *split.validation, *split.test])
         write_datalist(split, path)
     except (OSError, ValueError) as error:
         _refuse(error)
-    typer.echo(_said(split, cases, path, sum(case["patient"] in held_out for case in without)))
+    lines = [str(split)]
+    if all(case["patient"] == case["case"] for case in cases):
+        lines.append("each image counts as a patient of its own; `--patient` says otherwise")
+    if left_out:
+        lines.append(f"left out: unlabeled images of patients for validation or test, or copies of theirs, {left_out}")
+    if not with_label:
+        lines.append("no image has a label; `--label` says how the names of labels end")
+    elif not split.unlabeled:
+        lines.append("nothing is unlabeled: without unlabeled images this is plain supervised training")
+    if values != list(range(1, len(values) + 1)) or (with_label and not values):
+        held = ", ".join(f"{value:g}" for value in values) or "background alone"
+        lines.append(f"labels hold {held}: a training takes 1, 2, 3 and so on, so map them first")
+    run = "training --config_file bundles/acdc/configs/train.json"
+    if not with_label:
+        run = "inferring --config_file bundles/acdc/configs/inference.json --predicted unlabeled"
+    command = [f"python -m monai.bundle run {run} --datalist {shlex.quote(str(path))}"]
+    if values:
+        names = {str(number): f"{value:g}" for number, value in enumerate(values, 1)}
+        command.append(f'--structures "{names}"')
+    if not isinstance(cases[0]["image"], str):
+        command.append(f"--in_channels {len(cases[0]['image'])}")
+    typer.echo("\n".join([*lines, "", " ".join(command)]))
 
 
 @app.command()
@@ -154,18 +177,12 @@ def report(
         _refuse(error)
 
 
-def _said(split: Split, cases: list[dict[str, Any]], path: Path, left_out: int) -> str:
-    lines = [str(split)]
-    if all(case["patient"] == case["case"] for case in cases):
-        lines.append("each image counts as a patient of its own; `--patient` says otherwise")
-    if left_out:
-        lines.append(f"left out: unlabeled images of patients for validation or test, {left_out}")
-    if not split.unlabeled:
-        lines.append("nothing is unlabeled: without unlabeled images this is plain supervised training")
-    channels = 1 if isinstance(cases[0]["image"], str) else len(cases[0]["image"])
-    training = "python -m monai.bundle run training --config_file bundles/acdc/configs/train.json"
-    command = f"{training} --datalist {shlex.quote(str(path))}"
-    return "\n".join([*lines, "", f"{command} --in_channels {channels}" if channels > 1 else command])
+def _label_values(cases: list[dict[str, Any]]) -> list[float]:
+    """What the labels hold, sorted, but for the background."""
+    reader, values = VolumeReader(), set()
+    for case in tqdm(cases, desc="reading labels", disable=not cases):
+        values |= set(np.unique(reader.get_data(reader.read(case["label"]))[0]).tolist())
+    return sorted(values - {0})
 
 
 def _settings(words: list[str]) -> dict[str, Any]:
