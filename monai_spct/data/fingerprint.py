@@ -1,4 +1,4 @@
-"""Whether two preparations of volumes are the same: settings, code and files, each as text."""
+"""Fingerprints of transforms and files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ _OTHER_HALF = {".hdr": ".img", ".img": ".hdr"}
 
 
 def fingerprint(thing: Any) -> str:
-    """A text that changes whenever a setting of a transform does, or its code, and is the same in every process.
+    """A digest of the settings and the code of a transform, the same in every process.
 
     It covers what pickle would store of the transform, the source of the modules that its classes and functions are
-    in, and the versions of this package, MONAI, torch and numpy. It does not cover modules that those import, nor the
-    content of files that a setting names. Random states and what a reader has read last are left out.
-
-    MONAI's ``pickle_hashing`` differs when the random seed does, which each ``Compose`` keeps, and after a reader has
-    read something.
+    in, and the versions of this package, MONAI, torch and numpy; not modules that those import, nor the content of
+    files that a setting names. Random states and what a reader has read last are left out, which MONAI's
+    ``pickle_hashing`` includes.
 
     Args:
         thing: a transform, or any object that can be pickled.

@@ -1,15 +1,14 @@
-"""Prepared slices on the disk, for the next run and for more volumes than memory holds."""
+"""Prepared slices on the disk."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,6 @@ from monai_spct.files.atomic import replacing
 __all__ = ["SliceCache", "StoredSlices"]
 
 _LAYOUT = 1  # to be raised whenever the same volume is to be stored in another way
-_CHUNK = 1 << 20  # bytes
 _CHECKSUM = 4  # bytes
 
 
@@ -34,7 +32,7 @@ class StoredSlices:
         path: the file.
 
     Raises:
-        OSError: now or when a slice is asked for, if the file cannot be read, as where it is not there any more.
+        OSError: now or when a slice is asked for, if the file cannot be read.
         ValueError: likewise, if it is damaged; names the file.
 
     Example:
@@ -49,20 +47,7 @@ class StoredSlices:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        with self._opened() as (_, shape, _):
-            self._depth: int = shape[0]
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[tuple[BinaryIO, tuple[int, ...], np.dtype[Any]]]:
-        """The file at its first voxel, and what its header says."""
-        try:
-            with self.path.open("rb") as file:
-                if (version := np.lib.format.read_magic(file)) != (1, 0):
-                    raise ValueError(f"its version is {version}")
-                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-                yield file, shape, dtype
-        except ValueError as error:
-            raise ValueError(f"{self.path} was damaged after its slices had been prepared: {error}.") from error
+        self._depth = self._read(None)[0]
 
     def __len__(self) -> int:
         """The number of slices."""
@@ -70,20 +55,31 @@ class StoredSlices:
 
     def __getitem__(self, position: int) -> Tensor:
         """A slice ``(C, H, W)``, in memory of its own."""
-        position = range(self._depth)[position]
-        with self._opened() as (file, shape, dtype):
-            array = np.empty(shape[1:], dtype)
-            file.seek(position * array.nbytes, os.SEEK_CUR)
-            # not mapped into memory: where a disk fails then, or the file is cut short, the process is killed
-            if file.readinto(array) < array.nbytes:  # type: ignore[attr-defined]
-                raise ValueError(f"it ends before slice {position + 1} of {self._depth} does")
-        return torch.from_numpy(array)
+        return torch.from_numpy(self._read(range(self._depth)[position])[1])
+
+    def _read(self, position: int | None) -> tuple[int, Any]:
+        """How many slices there are, and one of them."""
+        try:
+            with self.path.open("rb") as file:
+                if (version := np.lib.format.read_magic(file)) != (1, 0):
+                    raise ValueError(f"its version is {version}")
+                (depth, *shape), _, dtype = np.lib.format.read_array_header_1_0(file)
+                if position is None:
+                    return depth, None
+                array = np.empty(shape, dtype)
+                file.seek(position * array.nbytes, os.SEEK_CUR)
+                # not mapped into memory: where a disk fails then, or the file is cut short, the process is killed
+                if file.readinto(array) < array.nbytes:  # type: ignore[arg-type]
+                    raise ValueError(f"it ends before slice {position + 1} of {depth} does")
+                return depth, array
+        except ValueError as error:
+            raise ValueError(f"{self.path} was damaged after its slices had been prepared: {error}.") from error
 
 
 class SliceCache:
     """A folder of prepared volumes, one ``.npy`` file for each volume and key.
 
-    A volume is prepared anew when something has changed that it is made of: its files, by path, size and time of
+    A volume is prepared again when something has changed that it is made of: its files, by path, size and time of
     change, or the transform, by :func:`~monai_spct.data.fingerprint.fingerprint`. Files are written whole and
     end with a checksum, so several runs may share a folder, and a damaged file is noticed and made again. Nothing is
     ever removed: to free the disk, delete the folder while no run uses it.
@@ -94,7 +90,7 @@ class SliceCache:
 
     Raises:
         OSError: when the folder cannot be made.
-        ValueError: when the transform cannot be told from another one.
+        ValueError: when the transform cannot be pickled.
 
     Attributes:
         asked: volumes asked for.
@@ -114,7 +110,6 @@ class SliceCache:
     def __init__(self, folder: str | os.PathLike[str], transform: Callable[..., Any]) -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.asked = self.found = 0
-        # before anything is loaded, which takes long
         self._transform = fingerprint(transform)
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -134,7 +129,8 @@ class SliceCache:
         Warns:
             UserWarning: when a file was damaged, and is made again.
         """
-        paths = {key: self._path(case, key) for key in keys}
+        made_of = [self._transform, sorted(case.items()), file_stamps(case)]
+        paths = {key: self.folder / f"{fingerprint([_LAYOUT, key, made_of])}.npy" for key in keys}
         self.asked += 1
         whole = [_is_whole(path) for path in paths.values()]  # each is looked at, so that all damage is told
         if all(whole):
@@ -148,30 +144,25 @@ class SliceCache:
         """Bytes of all that is in the folder, whoever has put it there."""
         return sum(path.stat().st_size for path in self.folder.glob("*.npy"))
 
-    def _path(self, case: Mapping[str, Any], key: str) -> Path:
-        name = fingerprint([_LAYOUT, self._transform, key, sorted(case.items()), file_stamps(case)])
-        return self.folder / f"{name}.npy"
-
 
 def _write(path: Path, slices: Tensor) -> None:
     content = io.BytesIO()
     np.save(content, slices.numpy(), allow_pickle=False)
     with replacing(path) as file:
         file.write(content.getbuffer())
-        file.write(
-            zlib.crc32(content.getbuffer()).to_bytes(_CHECKSUM, "big")
-        )  # numpy passes over what follows an array
+        # numpy passes over what follows an array
+        file.write(zlib.crc32(content.getbuffer()).to_bytes(_CHECKSUM, "big"))
 
 
 def _is_whole(path: Path) -> bool:
     """Whether the file is there and is what was once written; warns of one that is damaged."""
     try:
-        with path.open("rb") as file:
-            left, checksum = os.fstat(file.fileno()).st_size - _CHECKSUM, 0
-            while left > 0 and (chunk := file.read(min(left, _CHUNK))):
-                checksum = zlib.crc32(chunk, checksum)
-                left -= len(chunk)
-            problem = None if file.read() == checksum.to_bytes(_CHECKSUM, "big") else "its checksum is wrong"
+        content = path.read_bytes()
+        problem = (
+            None
+            if zlib.crc32(content[:-_CHECKSUM]).to_bytes(_CHECKSUM, "big") == content[-_CHECKSUM:]
+            else "its checksum is wrong"
+        )
     except FileNotFoundError:
         return False
     except OSError as error:
