@@ -15,8 +15,8 @@ from monai.bundle import ConfigParser
 from tqdm import tqdm
 
 from monai_spct.data import Split, VolumeReader, check_split, folder_cases, split_cases, write_datalist
+from monai_spct.workflow import check_settings, in_words
 from monai_spct.workflow import copy as copy_bundle
-from monai_spct.workflow import in_words, refuse_unknown_overrides
 
 __all__ = ["app", "check", "copy", "datalist", "report"]
 
@@ -49,14 +49,13 @@ def check(
     errors, 1 when there are, and 2 when the command cannot be carried out.
     """
     files = ast.literal_eval(config_file) if config_file.startswith("[") else [config_file]
+    parser = ConfigParser()
     try:
-        settings = _settings(context.args)
-        refuse_unknown_overrides(["--config_file", str(files), *(f"--{name}" for name in settings)])
-        parser = ConfigParser()
         parser.read_config(files)
+        parser.update(_settings(context.args))
         if missing := [name for name in _OF_A_TRAINING if name not in parser]:
             raise ValueError(f"`config_file` must be that of a training, which has {', '.join(missing)}, got {files}.")
-        parser.update(settings)
+        check_settings(parser, Path(files[0]).parent)
         channels, classes = (parser.get_parsed_content(name) for name in ("in_channels", "out_channels"))
     except Exception as error:  # any that an expression of a config may raise
         _refuse(error)

@@ -11,7 +11,7 @@ import pytest
 from monai.bundle import ConfigParser
 
 import monai_spct
-from monai_spct.workflow import refuse_unknown_overrides
+from monai_spct.workflow import check_settings
 
 TOOLS = "(?!run )"
 ROOT = Path(monai_spct.__file__).parent.parent
@@ -75,7 +75,10 @@ def test_a_command_names_files_runs_and_options_that_exist(text, words):
     assert all(file.is_file() for file in files), names
     assert all(f"`{name}`" in text and blocks(text, "json") for name in names if "/" not in name)
     assert words[4] in json.loads(files[0].read_text(encoding="utf-8"))
-    refuse_unknown_overrides(["--config_file", str([str(file) for file in files]), *words[7:]])
+    parser = ConfigParser(ConfigParser.load_config_files(files))
+    given = {key[2:]: value for key, value in pairwise(words[7:]) if key.startswith("--")}
+    parser.update({key: value for key, value in given.items() if key != "tracking"})
+    check_settings(parser, files[0].parent)
 
 
 @pytest.mark.parametrize(("text", "words"), list(commands(TOOLS)))
@@ -97,7 +100,7 @@ def test_the_readers_commands_are_found():
 
 def test_the_commands_of_a_mistyped_page_would_be_refused():
     line = "python -m monai.bundle run training --config_file bundles/acdc/configs/train.json --label_ratio 1"
-    with pytest.raises(ValueError, match="--labeled_ratio"):
+    with pytest.raises(ValueError, match="`labeled_ratio`"):
         test_a_command_names_files_runs_and_options_that_exist("", shlex.split(line))
 
 

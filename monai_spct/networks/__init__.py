@@ -1,6 +1,7 @@
 """Networks: backbones from an image to logits, and ensembles of them."""
 
 from monai_spct.networks.batch_statistics import batch_statistics
+from monai_spct.networks.checks import check_crop_size
 from monai_spct.networks.discriminator import Discriminator
 from monai_spct.networks.enet import ENet
 from monai_spct.networks.ensemble import Ensemble, build_ensemble, compiled, frozen_copy
@@ -18,6 +19,7 @@ __all__ = [
     "UNet",
     "batch_statistics",
     "build_ensemble",
+    "check_crop_size",
     "compiled",
     "count_networks",
     "frozen_copy",

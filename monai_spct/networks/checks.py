@@ -1,12 +1,15 @@
-"""Checks that the backbones share: of their settings, and of the axes of their input."""
+"""Checks of the settings and inputs of networks."""
 
 from __future__ import annotations
 
-from torch import Tensor
+import copy
+
+import torch
+from torch import Tensor, nn
 
 from monai_spct.functional.checks import at_least
 
-__all__ = ["check_axes", "check_dims_and_channels", "probability"]
+__all__ = ["check_axes", "check_crop_size", "check_dims_and_channels", "probability"]
 
 
 def check_dims_and_channels(spatial_dims: int, in_channels: int, out_channels: int) -> tuple[int, int, int]:
@@ -68,3 +71,36 @@ def check_axes(network: str, spatial_dims: int, x: Tensor) -> None:
             f"{network} with `spatial_dims` = {spatial_dims} takes (B, C, *S) of {spatial_dims + 2} axes, "
             f"got {x.dim()} axes."
         )
+
+
+def check_crop_size(network: nn.Module, *, crop_size: int, in_channels: int, batch_size: int) -> None:
+    """A ``ValueError`` if ``network`` cannot learn from square images of this size; it is left as it is.
+
+    A batch normalization needs more than one value for each channel, and of one small image less than that is left at
+    the lowest resolution. Nothing is computed: the network is tried without numbers, on torch's ``meta`` device.
+
+    Args:
+        network: from ``(B, C_in, H, W)`` to anything.
+        crop_size: height and width of the images.
+        in_channels: their channels.
+        batch_size: the smallest number of images in a batch.
+
+    Example:
+        >>> from monai_spct.networks import UNet, check_crop_size
+        >>> check_crop_size(UNet(), crop_size=16, in_channels=1, batch_size=1)
+        Traceback (most recent call last):
+        ...
+        ValueError: `crop_size` 16 is too small for a batch of one image: the network's batch normalization needs more
+        than one value for each channel. Take larger crops, or more images in a batch.
+    """
+    size = at_least("crop_size", crop_size, 1)
+    if batch_size > 1:
+        return  # two values at the least
+    try:
+        with torch.no_grad():
+            copy.deepcopy(network).to("meta").train()(torch.empty(1, in_channels, size, size, device="meta"))
+    except ValueError as error:
+        raise ValueError(
+            f"`crop_size` {size} is too small for a batch of one image: the network's batch normalization needs more "
+            "than one value for each channel. Take larger crops, or more images in a batch."
+        ) from error

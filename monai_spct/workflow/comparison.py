@@ -1,4 +1,4 @@
-"""What a training is made of: its config files and options in one, the cases of its lists, and how two such differ."""
+"""Which settings make a run what it is, and how two runs differ."""
 
 from __future__ import annotations
 
@@ -12,28 +12,16 @@ from monai.bundle import ConfigParser
 __all__ = ["PLACES", "differences", "with_options", "without_places"]
 
 PLACES = (
-    "accept_changes",
-    "bundle_root",
-    "cache_dir",
-    "ckpt_path",
-    "datalist",
-    "device",
-    "kept_epochs",
-    "log_interval",
-    "num_checkpoints",
-    "num_workers",
-    "output_dir",
-    "resume",
+    *("accept_changes", "bundle_root", "cache_dir", "ckpt_path", "datalist", "device", "kept_epochs", "log_interval"),
+    *("num_checkpoints", "num_workers", "output_dir", "resume"),
+    # what MONAI's `--tracking` adds
+    *("experiment_name", "is_not_rank0", "run_name", "save_execute_config", "tracking_uri"),
 )
-"""Keys that say where a run reads, computes and writes. Other values do not make it another run."""
+"""Keys that say where a run reads, computes and writes. With other values it is the same run."""
 
 
 def with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """A config after its options, with the files that it reads by ``%`` in place.
-
-    Args:
-        content: of the config files.
-        options: new values by key, where ``#`` leads into components.
 
     Example:
         >>> from monai_spct.workflow.comparison import with_options
@@ -48,13 +36,7 @@ def with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict
 
 
 def without_places(content: Mapping[str, Any], places: Collection[str] = PLACES) -> dict[str, Any]:
-    """A config without some keys, and without ``dataset_dir`` where that is a folder.
-
-    Data may lie elsewhere tomorrow. A component in the place of a folder makes the data, and stays.
-
-    Args:
-        content: of the config.
-        places: the keys.
+    """A config without some keys, and without ``dataset_dir`` where that is a folder and not a component.
 
     Example:
         >>> from monai_spct.workflow.comparison import without_places

@@ -1,15 +1,11 @@
-"""Where the bundles that come with the package are, and copies of them."""
+"""The bundles that come with the package, and copies of them."""
 
 from __future__ import annotations
 
 import shutil
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from monai_spct.workflow.command_line import config_files
-
-__all__ = ["bundle_root", "bundles_folder", "copy"]
+__all__ = ["bundles_folder", "copy"]
 
 
 def bundles_folder() -> Path:
@@ -62,25 +58,3 @@ def _written_by_runs(folder: str, names: list[str]) -> set[str]:
         return set(names) - {"README.md"}
     patterns = ("cache", "eval", "phantom", "predictions", "mlruns", "mlruns.db*", "config_*.json", "__pycache__")
     return shutil.ignore_patterns(*patterns)(folder, names)
-
-
-def bundle_root(name: str, argv: Sequence[str] | None = None) -> str:
-    """The folder of the bundle that a config belongs to, from whatever directory it is run.
-
-    Args:
-        name: of the bundle.
-        argv: the command line; this process's by default.
-
-    Returns:
-        The folder above the ``configs`` folder of the first ``--config_file`` of the command line; without one, the
-        bundle in the working directory if it is one, else the bundle that came with the package.
-
-    Example:
-        >>> from monai_spct.workflow import bundle_root
-        >>> bundle_root("acdc", ["--config_file", "['/data/mine/configs/train.json','/data/mine/configs/small.json']"])
-        '/data/mine'
-    """
-    for path in config_files(sys.argv if argv is None else argv):
-        if path.parent.name == "configs":
-            return str(path.parent.parent)
-    return "." if Path("configs/metadata.json").is_file() else str(bundles_folder() / name)

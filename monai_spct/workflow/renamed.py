@@ -7,8 +7,13 @@ from typing import Final
 __all__ = ["RENAMED"]
 
 RENAMED: Final = {
+    "EvaluationNetwork": "Discriminator",
+    "Weighted": "WeightedTerm",
+    "initial_pace": "initial_gamma",
+    "move": "transform",
     "pace": "gamma",
     "pace_start": "gamma_start",
-    "move": "transform",
+    "pace_upper_bound": "gamma_upper_bound",
+    "paces": "gammas",
 }
-"""Configuration keys: old name to new name."""
+"""Keys and components of configs: old name to new name."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean"]
+__all__ = ["did_you_mean", "nearest"]
+
+
+def nearest(name: object, names: Iterable[str], *, cutoff: float = 0.5) -> str | None:
+    """The name most like ``name``, if one is like it at all."""
+    return next(iter(difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str:
@@ -23,5 +28,5 @@ def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str
         >>> did_you_mean("xyzzy", ["max_epochs"])
         ''
     """
-    near = difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=0.5)
-    return f" Did you mean `{prefix}{near[0]}`?" if near else ""
+    near = nearest(name, names)
+    return f" Did you mean `{prefix}{near}`?" if near else ""

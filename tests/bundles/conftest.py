@@ -9,7 +9,6 @@ from monai.utils import set_determinism
 @pytest.fixture(autouse=True)
 def process_left_as_it_was(monkeypatch):
     """A run changes the hook for errors, the search path and the random state of its process."""
-    monkeypatch.setattr(sys, "argv", ["pytest"])
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     yield

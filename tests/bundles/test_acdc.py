@@ -451,40 +451,12 @@ def test_without_data_the_last_lines_say_where_it_was_looked_for_and_where_it_co
 # Where a bundle is run from
 
 
-@pytest.mark.parametrize(
-    ("place", "config", "root"),
-    [
-        (BUNDLES.parent, f"{BUNDLES.name}/acdc/configs/train.json", BUNDLES / "acdc"),
-        (BUNDLES / "acdc", "configs/train.json", BUNDLES / "acdc"),
-        (CONFIGS, "train.json", BUNDLES / "acdc"),
-        (Path("/"), str(TRAIN), BUNDLES / "acdc"),
-    ],
-    ids=["project root", "bundle", "configs folder", "elsewhere"],
-)
-def test_results_go_beside_the_configs_from_whatever_directory(monkeypatch, place, config, root):
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(sys, "argv", ["monai.bundle", "run", "training", "--config_file", config])
-    parser = ConfigParser()
-    parser.read_config(config)
-    assert Path(parser.get_parsed_content("bundle_root")).resolve() == root
-    assert Path(parser.get_parsed_content("output_dir")).resolve() == root
-
-
-def test_a_copy_keeps_its_results_to_itself(monkeypatch, tmp_path, data):
+def test_a_copy_keeps_its_results_to_itself(tmp_path, data):
     copy("acdc", tmp_path / "mine")
     config = tmp_path / "mine" / "configs" / "train.json"
     overlay = tmp_path / "mine" / "methods" / "labeled_only.json"
-    monkeypatch.setattr(sys, "argv", ["monai.bundle", "run", "training", "--config_file", f"['{config}','{overlay}']"])
     workflow(config, overlay, kind="train", dataset_dir=str(data), **{**LITTLE, "max_epochs": 1}).run()
     assert (tmp_path / "mine" / "models" / "model.pt").is_file()
-
-
-@pytest.mark.parametrize("config", [TRAIN, EVALUATE, INFERENCE], ids=lambda path: path.stem)
-def test_the_root_can_be_set(tmp_path, config):
-    parser = ConfigParser()
-    parser.read_config(str(config))
-    parser["bundle_root"] = str(tmp_path)
-    assert parser.get_parsed_content("output_dir") == str(tmp_path)
 
 
 # Overrides

@@ -1,4 +1,4 @@
-"""What went wrong, behind the errors that MONAI wraps around it."""
+"""The cause of an error that MONAI wraps in others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ __all__ = ["cause_of", "in_words", "put_the_cause_last"]
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The first error behind one that MONAI's parser or transforms did not raise themselves.
-
-    Args:
-        error: what was caught.
+    """The first error behind ``error`` that MONAI's parser or transforms did not raise themselves.
 
     Example:
         >>> from monai_spct.workflow import cause_of
@@ -25,10 +22,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def in_words(error: BaseException) -> str:
-    """What an error that MONAI may have wrapped says.
-
-    Args:
-        error: what was caught.
+    """What the cause of ``error`` says.
 
     Example:
         >>> from monai_spct.workflow import in_words
@@ -41,22 +35,25 @@ def in_words(error: BaseException) -> str:
 
 
 def put_the_cause_last() -> None:
-    """Let an error that ends this process close with what went wrong.
+    """Let an error that ends this process close with its cause.
 
-    MONAI's parser and transforms wrap each error in others that name the component, so that the last line of a long
-    traceback, the one that people read, says nothing of what is wrong. What follows the traceback then is the first
-    error that MONAI did not raise itself.
+    MONAI wraps each error in others that name the component, so that the last line of a long traceback, the one that
+    people read, says nothing of what is wrong.
 
     Example:
         >>> from monai_spct.workflow import put_the_cause_last
         >>> put_the_cause_last()
     """
+    before = sys.excepthook
+    if getattr(before, "puts_the_cause_last", False):
+        return
 
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        sys.__excepthook__(kind, error, traceback)
+        before(kind, error, traceback)
         if cause_of(error) is not error:
             sys.stderr.write(f"\nWhat went wrong: {in_words(error)}\n")
 
+    hook.puts_the_cause_last = True  # type: ignore[attr-defined]
     sys.excepthook = hook
 
 

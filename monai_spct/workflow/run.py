@@ -1,0 +1,379 @@
+"""What runs, from the MONAI workflow that runs it: its bundle, its settings, their mistakes, and its evaluation.
+
+The command line, ``--args_file``, ``monai.bundle.run``, ``monai.bundle.load`` and a ``ConfigWorkflow`` in one's own
+program all end in a ``ConfigWorkflow`` with the merged config. The functions here are called from that config, and find
+the workflow among their callers.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import shlex
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pydoc import ErrorDuringImport, locate
+from typing import Any, cast
+
+import ignite.distributed as idist
+import yaml
+from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, ReferenceResolver
+
+from monai_spct.data import Split
+from monai_spct.data.rules import SIDE
+from monai_spct.files.atomic import replacing
+from monai_spct.workflow.comparison import without_places
+from monai_spct.workflow.errors import put_the_cause_last
+from monai_spct.workflow.processes import refuse_processes_apart
+from monai_spct.workflow.renamed import RENAMED
+from monai_spct.workflow.spelling import did_you_mean, nearest
+
+__all__ = ["bundle_root", "check_settings", "flag", "settings_of_run", "tell_results"]
+
+# what a datalist takes the place of, and what needs one
+_NOT_WITH_DATALIST = {
+    *("dataset_dir", "split_seed", "test_ratio", "num_test", "num_validation"),
+    *("labeled_ratio", "labeled_patients", "channels"),
+}
+_WITH_DATALIST = {"predicted"}
+_PATHS = ("bundle_root", "output_dir", "dataset_dir", "datalist", "cache_dir", "ckpt_path")
+# what means something else in an evaluation, or is found out there
+_OF_A_TRAINING = {"device", "imports", "initialize", "network", "num_views", "run", "split"}
+
+
+@dataclass
+class _Run:
+    parser: Any
+    configs: Path | None = None  # the folder of the bundle's own config files
+    names: tuple[str, ...] = ("initialize", "run", "finalize")  # of the lists that the workflow runs
+
+    def __post_init__(self) -> None:
+        self.config: dict[str, Any] = {key: value for key, value in self.parser.get().items() if key != "_meta_"}
+
+    @classmethod
+    def find(cls) -> _Run | None:
+        """The innermost parser among the callers, with its workflow if there is one."""
+        frame, parser = inspect.currentframe(), None
+        while frame is not None:
+            caller = frame.f_locals.get("self")
+            if parser is None and isinstance(caller, ConfigParser):
+                parser = caller
+            if isinstance(caller, ConfigWorkflow) and caller.parser is parser:
+                names = (caller.init_id, caller.run_id, caller.final_id)
+                return cls(parser, Path(caller.config_root_path).absolute(), names)
+            frame = frame.f_back
+        return None if parser is None else cls(parser)
+
+    def own(self, name: str) -> dict[str, Any]:
+        """A file of the bundle by its stem; empty where there is none."""
+        for suffix in ConfigParser.suffixes if self.configs else ():
+            path = cast(Path, self.configs) / f"{name}.{suffix}"
+            if path.is_file():
+                parser: Any = ConfigParser(yaml.safe_load(path.read_text(encoding="utf-8")))
+                parser.resolve_macro_and_relative_ids()
+                return dict(parser.get())
+        return {}
+
+    def base(self) -> dict[str, Any]:
+        """The bundle's own file that the config was made from: all its keys are there."""
+        files = [self.own(name) for name in ("train", "evaluate", "inference")]
+        return max((file for file in files if file.keys() <= self.config.keys()), key=len, default={})
+
+
+def bundle_root() -> str:
+    """The folder of the bundle that runs: the one above the ``configs`` folder with its ``metadata.json``.
+
+    Without a workflow, or without such a file, it is the working directory, as in other bundles.
+
+    Example:
+        >>> from monai_spct.workflow import bundle_root
+        >>> bundle_root()
+        '.'
+    """
+    run = _Run.find()
+    if run is None or run.configs is None or not (run.configs / "metadata.json").is_file():
+        return "."
+    return str(run.configs.parent if run.configs.name == "configs" else run.configs)
+
+
+def flag(value: object) -> bool:
+    """A switch as it comes from a config, or from a command line, where ``--resume false`` arrives as a word.
+
+    Args:
+        value: a truth value, or ``true`` or ``false`` in any case.
+
+    Raises:
+        ValueError: when it is something else.
+
+    Example:
+        >>> from monai_spct.workflow import flag
+        >>> flag(True), flag("false")
+        (True, False)
+    """
+    words = {"true": True, "false": False}
+    if str(value).lower() not in words:
+        raise ValueError(f"a switch must be true or false, got {value!r}.")
+    return words[str(value).lower()]
+
+
+def settings_of_run(split: Split | None = None) -> dict[str, Any]:
+    """What the run is made of, for :class:`~monai_spct.handlers.SaveCheckpoints` to save and compare.
+
+    Args:
+        split: whose cases belong to it, by name.
+
+    Returns:
+        The merged config as JSON has it, without the keys that say where it runs, and ``cases`` with the list that each
+        one is on. Nothing when no config calls.
+
+    Example:
+        >>> from monai.bundle import ConfigParser
+        >>> config = {"seed": 0, "device": "cpu", "made_of": {"_target_": "monai_spct.workflow.settings_of_run"}}
+        >>> ConfigParser(config).get_parsed_content("made_of")["seed"]
+        0
+    """
+    run = _Run.find()
+    if run is None:
+        return {}
+    lists = {} if split is None else {name: getattr(split, name) for name in SIDE}
+    cases = {case["case"]: name for name, members in lists.items() for case in members}
+    return {**without_places(_as_json(run.config)), "cases": cases}
+
+
+def check_settings(parser: ConfigParser | None = None, configs: str | Path | None = None) -> None:
+    """Refuse settings that would change nothing or cannot work, before anything is read, and let causes stand last.
+
+    Refused are keys that nothing reads, arguments that a component does not take, settings that a datalist replaces,
+    paths that are no text, and one of several processes that do not know of each other.
+
+    Args:
+        parser: of the merged config; by default the one that calls.
+        configs: the folder of the bundle's own config files; by default that of the calling workflow. Without one,
+            only components are looked at.
+
+    Raises:
+        ValueError: naming each such setting and, where there is one, the right name.
+
+    Example:
+        >>> from monai.bundle import ConfigParser
+        >>> from monai_spct.workflow import bundles_folder, check_settings
+        >>> configs = bundles_folder() / "acdc" / "configs"
+        >>> parser = ConfigParser(ConfigParser.load_config_file(configs / "train.json"))
+        >>> parser["max_epoch"] = 7
+        >>> check_settings(parser, configs)
+        Traceback (most recent call last):
+        ...
+        ValueError: unknown key `max_epoch`: nothing reads it. Did you mean `max_epochs`?
+    """
+    if parser is not None:
+        parser.resolve_macro_and_relative_ids()  # type: ignore[no-untyped-call]  # as before a run
+        run: _Run | None = _Run(parser, Path(configs) if configs else None)
+    else:
+        put_the_cause_last()
+        run = _Run.find()
+    if run is None:
+        return
+    problems = [*_unread(run), *_not_taken(run.config, run.parser.locator)]
+    for name in _PATHS:
+        value = run.config.get(name)
+        if isinstance(value, bool | int | float | os.PathLike):
+            problems.append(f"`{name}` must be text, got {value!r}: write it as {str(Path(str(value)).absolute())!r}.")
+    if problems:
+        raise ValueError(" ".join(problems))
+    _refuse_idle(run)
+    steps = json.dumps(run.config.get("initialize", []), default=str)
+    if "join_processes" not in steps:
+        overlay = "multi_gpu_train.json"
+        training = "train" in run.config and run.configs is not None and (run.configs / overlay).is_file()
+        refuse_processes_apart(overlay if training else None)
+
+
+def _refuse_idle(run: _Run) -> None:
+    base, config = run.base(), run.config
+    listed = config.get("datalist") is not None
+    idle = [
+        f"`{name}`"
+        for name in base
+        if name in (_NOT_WITH_DATALIST if listed else _WITH_DATALIST)
+        and config[name] is not None
+        and config[name] != base[name]
+    ]
+    if idle and listed:
+        raise ValueError(
+            "`datalist` says who is labeled, validated and tested, so that other settings of that have no effect: "
+            f"leave out {', '.join(idle)}."
+        )
+    if idle:
+        raise ValueError(f"without a `datalist` there are no lists to choose from: leave out {', '.join(idle)}.")
+
+
+def _unread(run: _Run) -> Iterator[str]:
+    """Keys that are neither the bundle's nor referred to, in the config and in those parts that are no component."""
+    files = [file for name in ("train", "evaluate", "inference") if (file := run.own(name))]
+    if not files:
+        return
+    read = {reference for _, node in _nodes(run.config) for reference in _references(node)}
+    bundled = [dict(_nodes(file)) for file in files]
+    # an own key whose value something else was given may have been copied there by `%`, which no longer shows
+    given = [(path, node) for path, node in _nodes(run.config) if all(node != file.get(path) for file in bundled)]
+    known = {path for file in bundled for path in file} | {(name,) for name in run.names}
+
+    def unread(part: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[str]:
+        for key, value in part.items():
+            path = (*place, str(key))
+            if path in known:
+                whole = {"::".join(path[: depth + 1]) for depth in range(len(path))}
+                if isinstance(value, dict) and "_target_" not in value and not whole & read:
+                    yield from unread(value, path)
+            elif not key.startswith("_") and not any(_leads(reference, path) for reference in read):
+                names = [str(name) for name in part if (*place, str(name)) in known]
+                copied = any(node == value for other, node in given if other[: len(path)] != path)
+                if key in RENAMED or nearest(key, names, cutoff=0.8) or not copied:
+                    yield f"unknown key `{'#'.join(path)}`: {_hint(key, names, 'nothing reads it', place)}"
+
+    yield from unread(run.config, ())
+
+
+def _not_taken(node: Any, locator: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Arguments that components do not take, and components that have other names now."""
+    target = node.get("_target_") if isinstance(node, dict) else None
+    if isinstance(target, str):
+        if (old := target.split(".")[-1]) in RENAMED and target.startswith("monai_spct."):
+            yield f"`{old}` in `{'#'.join(path)}` is now `{RENAMED[old]}`."
+        component: Any = ConfigComponent(config=node, locator=locator)
+        taken, others = _arguments(component.resolve_module_name())
+        for key in node:
+            # what a component hands on is its own affair, but for a slip of the pen
+            if not (key.startswith("_") or key in taken or (others and not nearest(key, taken, cutoff=0.9))):
+                why = f"`{old}` takes no such argument"
+                yield f"unknown key `{'#'.join((*path, key))}`: {_hint(key, taken, why, path)}"
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield from _not_taken(value, locator, (*path, str(key)))
+
+
+def _arguments(target: str) -> tuple[list[str], bool]:
+    """What a component can be given by name, its base classes included, and whether it takes other names too."""
+    names: list[str] = []
+    try:
+        found: Any = locate(target)
+        for base in inspect.getmro(found)[:-1] if inspect.isclass(found) else [found]:
+            parameters = inspect.signature(base).parameters.values()
+            names += [item.name for item in parameters]
+            if not any(item.kind is item.VAR_KEYWORD for item in parameters):
+                return names, base is not found
+    except (ErrorDuringImport, TypeError, ValueError):  # nothing is known of it
+        pass
+    return names, True
+
+
+def _hint(key: str, names: Collection[str], why: str, place: tuple[str, ...]) -> str:
+    if key in RENAMED:
+        return f"`{key}` is now `{RENAMED[key]}`."
+    return f"{why}.{did_you_mean(key, names, prefix=''.join(f'{part}#' for part in place))}"
+
+
+def _nodes(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All parts of a config, each with its place."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield (*path, str(key)), value
+        yield from _nodes(value, (*path, str(key)))
+
+
+def _references(node: Any) -> Collection[str]:
+    return ReferenceResolver.match_refs_pattern(node) if isinstance(node, str) else ()
+
+
+def _leads(reference: str, path: tuple[str, ...]) -> bool:
+    """Whether a reference leads to a place, into it, or to what it is a part of."""
+    parts = tuple(reference.split("::"))
+    return parts[: len(path)] == path[: len(parts)]
+
+
+def _as_json(node: Any) -> Any:
+    """A config as a file would have it: objects that a program gave are known by their class alone."""
+    if isinstance(node, Mapping):
+        return {str(key): _as_json(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        tracking = [isinstance(item, dict) and item.get("_target_") == "MLFlowHandler" for item in node]
+        return [_as_json(item) for item, left_out in zip(node, tracking, strict=True) if not left_out]
+    if node is None or isinstance(node, bool | int | float | str):
+        return node
+    return str(node) if isinstance(node, os.PathLike) else f"{type(node).__module__}.{type(node).__qualname__}"
+
+
+def tell_results(output_dir: str | Path) -> None:
+    """Print what a training left where, and the command that evaluates it. Of several processes one does.
+
+    The command has those settings of the training that change an evaluation: values on the command line, components in
+    ``eval/settings.json``. The number of networks is read from the weights.
+
+    Args:
+        output_dir: of the training.
+
+    Example:
+        >>> from monai_spct.workflow import tell_results
+        >>> tell_results("runs/first")
+        weights:      runs/first/models/model.pt
+        curves:       runs/first/eval/curves.png
+        TensorBoard:  tensorboard --logdir runs/first/eval
+    """
+    if idist.get_rank() > 0:
+        return
+    folder, run = Path(output_dir), _Run.find()
+    lines = [
+        f"weights:      {folder / 'models' / 'model.pt'}",
+        f"curves:       {folder / 'eval' / 'curves.png'}",
+        f"TensorBoard:  {shlex.join(['tensorboard', '--logdir', str(folder / 'eval')])}",
+    ]
+    if run is not None and (command := _evaluation(run, folder)):
+        lines.append(f"evaluate:     {shlex.join(command)}")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _evaluation(run: _Run, folder: Path) -> list[str]:
+    """The command that evaluates what a training made; nothing where the bundle does not say how."""
+    base, evaluation = run.base(), run.own("evaluate")
+    if not evaluation or "trainer" not in base.get("train", {}):
+        return []
+    changed = {
+        key: value
+        for key, value in run.config.items()
+        if key in evaluation.keys() - _OF_A_TRAINING and value not in (base.get(key, evaluation[key]), evaluation[key])
+    }
+    queue = list(changed.values())
+    while queue:  # keys of one's own that these refer to
+        node = queue.pop()
+        for reference in [name for _, part in _nodes([node]) for name in _references(part)]:
+            key = reference.split("::")[0]
+            if key not in evaluation and key not in changed and key in run.config:
+                changed[key] = run.config[key]
+                queue.append(changed[key])
+    changed = {key: _as_json(value) for key, value in changed.items()}
+    simple = {key: str(value) for key, value in changed.items() if _is_plain(value)}
+    parts = {key: value for key, value in changed.items() if key not in simple}
+    [config] = [path for path in cast(Path, run.configs).glob("evaluate.*") if path.suffix[1:] in ConfigParser.suffixes]
+    given = str(config)
+    if parts:
+        path = folder / "eval" / "settings.json"
+        with replacing(path, "w") as file:
+            json.dump(parts, file, indent=4)
+        given = json.dumps([given, str(path)])  # with double quotes, around which a shell takes single ones
+    words = [word for key, value in simple.items() for word in (f"--{key}", value)]
+    return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *words]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a command line gives this value back."""
+    if not isinstance(value, str):
+        return value is None or isinstance(value, bool | int | float)
+    try:
+        ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return not set(value) & set("[({#")
+    return False  # it would arrive as a number

@@ -1,0 +1,58 @@
+"""The cause of an error is what a process says last."""
+
+import subprocess
+import sys
+
+import pytest
+
+from monai_spct.workflow import put_the_cause_last
+
+# a component that fails, wrapped by MONAI twice: as a component and as an expression
+WRAPPED = """
+from monai.bundle import ConfigParser
+from monai_spct.workflow import put_the_cause_last
+put_the_cause_last()
+put_the_cause_last()
+def fails():
+    try:
+        raise RuntimeError("Missing key(s) in state_dict: a, b, c")
+    except RuntimeError as error:
+        RAISE
+import builtins
+builtins.fails = fails
+ConfigParser({"part": {"_target_": "builtins.fails"}, "run": "$@part.go()"}).get_parsed_content("run")
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "last"),
+    [
+        ('raise ValueError("model.pt is of another network") from error', "model.pt is of another network"),
+        ('{}["aorta"]', "KeyError: 'aorta'"),
+    ],
+    ids=["sentence", "key"],
+)
+def test_an_error_that_monai_wraps_ends_with_its_cause(line, last):
+    code = WRAPPED.replace("RAISE", line)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert lines[-1] == f"What went wrong: {last}"
+    assert lines.count(lines[-1]) == 1
+    # the traceback is there all the same
+    assert any(line.startswith("RuntimeError: Failed to instantiate component 'builtins.fails'") for line in lines)
+    assert "RuntimeError: Missing key(s) in state_dict: a, b, c" in lines
+
+
+def test_other_errors_end_as_ever_and_a_hook_of_the_program_is_called(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: seen.append(error[1]))
+    put_the_cause_last()
+    try:
+        {}["a"]
+    except KeyError as key_error:
+        error = ValueError("plain")
+        error.__cause__ = key_error
+    sys.excepthook(ValueError, error, None)
+    assert seen == [error]
+    assert capsys.readouterr().err == ""

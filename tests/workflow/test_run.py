@@ -1,0 +1,280 @@
+"""Guards, record and root of a run, from the config that runs."""
+
+import ast
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from fire.parser import DefaultParseValue
+from monai.bundle import ConfigParser, ConfigWorkflow, load
+
+from monai_spct.data import write_acdc_phantom
+from monai_spct.networks import ENet, Ensemble, build_ensemble
+from monai_spct.workflow import bundles_folder, cause_of, check_settings, copy, flag, settings_of_run
+from monai_spct.workflow.comparison import PLACES
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
+    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
+]
+
+BUNDLES = bundles_folder()
+CONFIGS = BUNDLES / "acdc" / "configs"
+OVERLAYS = [*BUNDLES.glob("methods/*.json"), *BUNDLES.glob("networks/*.json")]
+
+
+def checked(*overlays: Path | dict[str, object], name: str = "train", bundle: str = "acdc", **settings: object) -> None:
+    configs = BUNDLES / bundle / "configs"
+    parser = ConfigParser()
+    parser.read_config([configs / f"{name}.json", *overlays] if overlays else configs / f"{name}.json")
+    parser.update(settings)
+    check_settings(parser, configs)
+
+
+# Keys that nothing reads
+
+
+@pytest.mark.parametrize("bundle", ["acdc", "prostate", "spleen"])
+def test_the_bundles_and_their_overlays_have_no_such_keys(bundle):
+    own = [path for path in (BUNDLES / bundle / "configs").glob("*.json") if path.stem not in ("train", "metadata")]
+    overlays = [path for path in own if path.stem not in ("evaluate", "inference")]
+    assert len(overlays) >= 3
+    for overlay in [*overlays, *OVERLAYS]:
+        checked(overlay, bundle=bundle)
+    for name in ("evaluate", "inference"):
+        for overlay in [path for path in overlays if path.stem in ("phantom", "small", "one_structure")]:
+            checked(overlay, name=name, bundle=bundle)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_epoch": 7}, r"`max_epoch`: nothing reads it\. Did you mean `max_epochs`\?"),
+        ({"labelled_ratio": 0.2}, r"`labelled_ratio`: .* Did you mean `labeled_ratio`\?"),
+        ({"labeled_batch_sise": 3, "max_epochs": 3}, "`labeled_batch_size`"),
+        ({"xyzzy": 7}, r"`xyzzy`: nothing reads it\.$"),
+        ({"mine": 1, "max_epochs": "@mine", "myne": 2}, r"unknown key `myne`: nothing reads it"),
+        ({"train#inferrer": 7}, r"`train#inferrer`: nothing reads it\. Did you mean `train#inferer`\?"),
+        ({"train#trainer#max_epoch": 7}, r"`SemiSupervisedTrainer` takes no .*`train#trainer#max_epochs`\?"),
+        ({"train#dataset#cach_dir": "x"}, r"`SliceDataset` takes no such argument\. .*`train#dataset#cache_dir`\?"),
+        ({"optimizer#weigth_decay": 0.1}, r"`optimizer#weigth_decay`: `RAdam` takes .*`optimizer#weight_decay`\?"),
+        ({"train#handlers#4#pth": "x"}, r"unknown key `train#handlers#4#pth`: `SaveHistory` takes no such argument"),
+        ({"load#1#kees": "x"}, r"unknown key `load#1#kees`: `EnsureChannelFirstd` takes no such argument"),
+        ({"pace_start": 0.3}, r"`pace_start`: `pace_start` is now `gamma_start`"),
+        ({"objective#co_training#term#pace": 1}, r"`pace` is now `gamma`"),
+        ({"objective#co_training#_target_": "monai_spct.objectives.Weighted"}, r"`Weighted` .* is now `WeightedTerm`"),
+        ({"max_epoch": 7, "sed": 1}, "`max_epoch`.*`max_epochs`.*`sed`.*`seed`"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_what_nothing_reads_or_takes_is_refused_with_the_nearest_right_name(settings, message):
+    with pytest.raises(ValueError, match=message):
+        checked(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"train#trainer#max_epochs": 1},
+        {"structures#4": "Aorta"},
+        {"optimizer#weight_decay": 0.1},
+        {"load#0#a_reader_takes_this": 0.1},
+        {"objective#another": {"_target_": "monai_spct.objectives.Supervised"}},
+        {"validate#key_metric#another": {"_target_": "monai_spct.metrics.VolumeScores", "structures": "@structures"}},
+        {"factor": 3, "max_epochs": "$@factor * 2"},
+        {"factor": 3, "max_epochs": "%factor"},
+        {"part": {"rate": 3}, "max_epochs": "@part#rate"},
+        {"_why_": "a note"},
+        {"finalize": []},
+        {"scored": "validation"},  # what another run of the bundle reads
+    ],
+    ids=",".join,
+)
+def test_what_is_read_or_taken_is_let_through(settings):
+    checked(**settings)
+
+
+def test_a_config_without_a_bundle_is_judged_by_its_components_alone(tmp_path):
+    check_settings(ConfigParser({"mine": 1}), tmp_path)
+    with pytest.raises(ValueError, match="`Linear` takes no such argument"):
+        check_settings(ConfigParser({"mine": {"_target_": "torch.nn.Linear", "in_feature": 1}}))
+
+
+# Settings that would have no effect, or cannot work
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "idle"),
+    [
+        ("train", {"labeled_ratio": 0.2, "num_test": 3}, "`num_test`, `labeled_ratio`"),
+        ("train", {"dataset_dir": "/data"}, "`dataset_dir`"),
+        ("evaluate", {"split_seed": 3}, "`split_seed`"),
+        ("inference", {"dataset_dir": "/data"}, "`dataset_dir`"),
+    ],
+)
+def test_beside_a_datalist_what_it_replaces_is_refused(name, settings, idle):
+    checked(name=name, **settings)
+    with pytest.raises(ValueError, match=f"`datalist` says who is labeled.*: leave out {idle}"):
+        checked(name=name, datalist="my.json", **settings)
+
+
+def test_an_overlay_may_be_idle_too():
+    with pytest.raises(ValueError, match="leave out `labeled_ratio`"):
+        checked(BUNDLES / "methods" / "full_supervision.json", datalist="my.json")
+
+
+def test_without_a_datalist_there_is_no_list_to_predict():
+    checked(name="inference", predicted="unlabeled", datalist="my.json")
+    with pytest.raises(ValueError, match=r"without a `datalist` .*: leave out `predicted`"):
+        checked(name="inference", predicted="unlabeled")
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "inference"])
+@pytest.mark.parametrize("value", [2024, Path("runs")], ids=repr)
+def test_a_folder_that_is_no_text_is_refused(name, value):
+    with pytest.raises(ValueError, match="`output_dir` must be text, got "):
+        checked(name=name, output_dir=value)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_acdc_phantom(tmp_path_factory.mktemp("data"), patients=4, size=(24, 32), spacing=(5.5, 6.0))
+
+
+def begun(data: Path, *overlays: Path, **settings: object) -> ConfigWorkflow:
+    files = [str(path) for path in (CONFIGS / "train.json", *overlays)]
+    given = {"dataset_dir": str(data), "labeled_patients": 1, "crop_size": 16, "device": "cpu", **settings}
+    workflow = ConfigWorkflow(files, workflow_type="train", logging_file=False, **given)
+    workflow.initialize()
+    return workflow
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"crop_size": 0}, "`crop_size` must be a whole number of at least 1, got 0"),
+        ({"crop_size": 16.5}, "`crop_size` must be a whole number of at least 1, got 16.5"),
+        ({"labeled_batch_size": 1, "unlabeled_batch_size": 1}, "`crop_size` 16 is too small for a batch of one image"),
+    ],
+    ids=["none", "half", "one image"],
+)
+def test_a_size_that_the_network_cannot_learn_from_is_refused_before_training(data, settings, message):
+    with pytest.raises(RuntimeError) as error:
+        begun(data, BUNDLES / "networks" / "unet.json", **settings)
+    assert message in str(cause_of(error.value))
+
+
+# The root
+
+
+def test_loaded_weights_are_those_of_the_copied_bundle(tmp_path):
+    copy("acdc", tmp_path / "mt")
+    weights = build_ensemble(ENet, num_views=1, seed=3).state_dict()
+    torch.save(weights, tmp_path / "mt" / "models" / "model.pt")
+    network = load("mt", bundle_dir=tmp_path, workflow_type="inference", device="cpu")
+    assert isinstance(network, Ensemble)
+    torch.testing.assert_close(network.state_dict(), weights, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "inference"])
+def test_without_a_workflow_the_root_is_the_working_directory(name):
+    parser = ConfigParser(ConfigParser.load_config_file(CONFIGS / f"{name}.json"))
+    assert parser.get_parsed_content("output_dir") == "."
+    parser = ConfigParser(ConfigParser.load_config_file(CONFIGS / f"{name}.json"))
+    parser["bundle_root"] = "/mine"
+    assert parser.get_parsed_content("output_dir") == "/mine"
+
+
+@pytest.mark.parametrize("place", [BUNDLES, CONFIGS.parent, CONFIGS, Path("/")], ids=str)
+def test_with_one_it_is_the_folder_above_the_configs_from_whatever_directory(monkeypatch, place):
+    monkeypatch.chdir(place)
+    config = CONFIGS / "evaluate.json"
+    given = config.relative_to(place) if config.is_relative_to(place) else config
+    workflow = ConfigWorkflow(str(given), workflow_type="infer", logging_file=False)
+    workflow.initialize()
+    assert Path(workflow.bundle_root) == CONFIGS.parent
+
+
+# The evaluation
+
+
+def evaluation(capsys, data: Path, output: Path, *overlays: Path, **settings: object) -> tuple[list[str], dict]:
+    """What stands behind the config file, and the whole config."""
+    run = {"output_dir": str(output), "run": ["$workflow.tell_results(@output_dir)"]}
+    workflow = begun(data, *overlays, **run, **settings)
+    capsys.readouterr()
+    workflow.run()
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["TensorBoard:"] == shlex.join(["tensorboard", "--logdir", f"{output}/eval"])
+    words = shlex.split(lines["evaluate:"])
+    files = ast.literal_eval(words[6]) if words[6].startswith("[") else [words[6]]
+    assert files == [str(CONFIGS / "evaluate.json"), f"{output}/eval/settings.json"][: len(files)]
+    parser = ConfigParser(ConfigParser.load_config_files(files))
+    parser.update({key[2:]: DefaultParseValue(value) for key, value in zip(words[7::2], words[8::2], strict=True)})
+    check_settings(parser, CONFIGS)
+    return words[7:], parser.get()
+
+
+@pytest.mark.parametrize(
+    ("overlay", "settings", "words"),
+    [
+        ("methods/ua_mt.json", {}, []),
+        ("methods/full_supervision.json", {}, []),
+        ("networks/unet.json", {}, []),
+        ("acdc/configs/small.json", {}, ["--on_original_grid", "False"]),
+        ("acdc/configs/one_structure.json", {"structure": 2}, ["--structure", "2"]),
+        ("acdc/configs/phantom.json", {"num_validation": 1, "num_views": 3}, ["--num_validation", "1"]),
+    ],
+    ids=lambda value: Path(value).stem if isinstance(value, str) else "",
+)
+def test_the_evaluation_is_that_of_the_overlay(capsys, data, tmp_path, overlay, settings, words):
+    output = tmp_path / "out put"
+    found, config = evaluation(capsys, data, output, BUNDLES / overlay, **settings)
+    given = ["--output_dir", str(output), "--dataset_dir", str(data)]
+    assert [word for word in found if word not in given] == words
+    files = [CONFIGS / "evaluate.json", BUNDLES / overlay]
+    known, changed = (ConfigParser.load_config_file(file) for file in files)
+    of_a_training = {"num_views", "dataset_dir", "output_dir", "initialize", "split", *settings}
+    for key in known.keys() & changed.keys() - of_a_training:
+        assert config[key] == changed[key], key
+    assert (output / "eval").exists() == (Path(overlay).stem in ("unet", "small", "one_structure"))
+
+
+# The record
+
+
+def record(data: Path, *overlays: Path, **settings: object) -> dict[str, object]:
+    parser: ConfigParser = begun(data, *overlays, **settings).parser
+    return dict(parser.get_parsed_content("train#handlers#8#settings"))
+
+
+def test_a_run_is_made_of_its_settings_and_cases(data):
+    plain, other = record(data), record(data, seed=1, split_seed=3)
+    assert set(plain["cases"].values()) == {"labeled", "unlabeled", "test"}
+    assert {key for key in plain if plain[key] != other[key]} >= {"seed", "split_seed"}
+    assert not {*PLACES, "dataset_dir", "_meta_"} & plain.keys()
+
+
+def test_where_it_runs_and_is_tracked_does_not_matter(data, tmp_path):
+    elsewhere = {"output_dir": f"$'{tmp_path}'", "num_workers": 3, "resume": True, "cache_dir": str(tmp_path)}
+    assert record(data, **elsewhere, tracking="mlflow", experiment_name="a") == record(data)
+
+
+def test_objects_of_a_program_are_known_by_their_class(data):
+    assert record(data, unit=torch.nn.ReLU(), alpha=(1, 2), epoch_length="@unit")["unit"].endswith(".ReLU")
+
+
+def test_without_a_config_nothing_is_known():
+    assert settings_of_run() == {}
+
+
+@pytest.mark.parametrize(("value", "expected"), [(True, True), ("true", True), ("False", False), (False, False)])
+def test_a_switch_may_be_a_word(value, expected):
+    assert flag(value) is expected
+
+
+@pytest.mark.parametrize("value", ["no", "", 2, None], ids=repr)
+def test_a_switch_that_is_neither_is_refused(value):
+    with pytest.raises(ValueError, match="a switch must be true or false, got"):
+        flag(value)
