@@ -100,7 +100,7 @@ def main(folder: Path, settings: dict[str, Any], mistake: dict[str, Any]) -> Non
             try:
                 (on_the_command_line if way is in_yaml else way)(config, more)
                 found[name] = "nothing"
-            except RuntimeError as error:
+            except (RuntimeError, ValueError) as error:
                 found[name] = in_words(error)
     [line] = [line for line in results["on_the_command_line"]["said"].splitlines() if line.startswith("evaluate:")]
     (folder / "results.json").write_text(json.dumps(results))
