@@ -59,7 +59,7 @@ def test_the_bundles_and_their_overlays_have_no_such_keys(bundle):
         ({"train#trainer#max_epoch": 7}, r"`SemiSupervisedTrainer` takes no .*`train#trainer#max_epochs`\?"),
         ({"train#dataset#cach_dir": "x"}, r"`SliceDataset` takes no such argument\. .*`train#dataset#cache_dir`\?"),
         ({"optimizer#weigth_decay": 0.1}, r"`optimizer#weigth_decay`: `RAdam` takes .*`optimizer#weight_decay`\?"),
-        ({"train#handlers#4#pth": "x"}, r"unknown key `train#handlers#4#pth`: `SaveHistory` takes no such argument"),
+        ({"train#handlers#4#pth": "x"}, r"unknown key `train#handlers#4#pth`: `SaveCurves` takes no such argument"),
         ({"load#1#kees": "x"}, r"unknown key `load#1#kees`: `EnsureChannelFirstd` takes no such argument"),
         ({"pace_start": 0.3}, r"`pace_start`: `pace_start` is now `gamma_start`"),
         ({"objective#co_training#term#pace": 1}, r"`pace` is now `gamma`"),
@@ -246,7 +246,7 @@ def test_the_evaluation_is_that_of_the_overlay(capsys, data, tmp_path, overlay, 
 
 def record(data: Path, *overlays: Path, **settings: object) -> dict[str, object]:
     parser: ConfigParser = begun(data, *overlays, **settings).parser
-    return dict(parser.get_parsed_content("train#handlers#8#settings"))
+    return dict(parser.get_parsed_content("settings"))
 
 
 def test_a_run_is_made_of_its_settings_and_cases(data):
