@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from monai_spct.data.metaimage import is_metaimage, read_header
+from monai_spct.data.metaimage import is_metaimage, open_metaimage
 
 __all__ = ["copies"]
 
@@ -54,7 +54,7 @@ def _grouped(values: Mapping[str, object]) -> list[list[str]]:
 def _voxels(file: str) -> Path:
     """The file that holds the voxels of an image."""
     try:
-        return read_header(file).data_file if is_metaimage(file) else Path(file)
+        return open_metaimage(file).data_file if is_metaimage(file) else Path(file)
     except (OSError, ValueError):
         return Path(file)
 

@@ -19,7 +19,7 @@ import torch
 from monai.data.image_reader import ImageReader
 
 import monai_spct
-from monai_spct.data.metaimage import is_metaimage, read_header
+from monai_spct.data.metaimage import is_metaimage, open_metaimage
 
 __all__ = ["file_stamps", "fingerprint"]
 
@@ -133,7 +133,7 @@ def _files(value: Any) -> Iterator[Path]:
 def _beside(path: Path) -> Iterator[Path]:
     """Further files that are needed to read this one."""
     if is_metaimage(path):
-        others = [read_header(path).data_file]
+        others = [open_metaimage(path).data_file]
     else:
         others = [path.with_suffix(_OTHER_HALF.get(path.suffix.lower(), path.suffix))]
     yield from (other for other in others if other.is_file())

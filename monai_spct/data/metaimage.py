@@ -1,13 +1,13 @@
 """MetaImage files (``.mhd`` with ``.raw``, ``.mha``): what their text headers say, and whether it is true.
 
 ITK reads the voxels. It takes defaults for lines that it does not understand, fills with anything what is missing of a
-file, and follows any name of a data file, all without a word, so the header is parsed and compared here.
+file, and follows any name of a data file, all without a word, so the header is parsed here and compared.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from functools import partial
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -18,9 +18,10 @@ from monai.data.image_reader import ITKReader
 from monai.utils.module import OptionalImportError
 from numpy.typing import NDArray
 
+from monai_spct.data.volume import Volume
 from monai_spct.files.paths import is_there, leaves_folder
 
-__all__ = ["MetaImageHeader", "is_metaimage", "read_header", "read_voxels"]
+__all__ = ["is_metaimage", "open_metaimage"]
 
 _BYTES = {
     **dict.fromkeys(("MET_CHAR", "MET_UCHAR"), 1),
@@ -33,127 +34,45 @@ _LONGEST = 16384  # bytes; a header has some twenty lines
 _PART = 1 << 20  # bytes to unpack at a time
 
 
-@dataclass(frozen=True)
-class MetaImageHeader:
-    """What a header says.
-
-    Args:
-        shape: voxels along each axis.
-        affine: ``(4, 4)``, voxel indices to millimeters, with axes to the right, to the front and up as in NIfTI. The
-            file itself has the first two the other way around.
-        spacing: voxel sizes as they stand there, in mm.
-        data_file: the file with the voxels.
-        size: bytes of all voxels.
-        start: bytes in front of them in that file; none where they are at its end, whatever is before them.
-        packed: bytes that they take there, 0 if the header does not tell; none if they are not compressed.
-    """
-
-    shape: tuple[int, ...]
-    affine: NDArray[np.float64]
-    spacing: tuple[float, ...]
-    data_file: Path
-    size: int
-    start: int | None
-    packed: int | None
-
-
 def is_metaimage(path: str | PathLike[str]) -> bool:
     """Whether a file is named like a MetaImage header."""
     return Path(path).suffix.lower() in (".mhd", ".mha")
 
 
-def read_header(path: str | PathLike[str]) -> MetaImageHeader:
-    r"""Read the header of a volume, and see that its voxels are there; they are not read.
-
-    Args:
-        path: an ``.mhd`` or ``.mha`` file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not the header of a volume, or its voxels are missing, too few or too many, in several
-            files or out of its folder; names the file and the reason.
+def open_metaimage(path: str | PathLike[str]) -> Volume:
+    """A volume; see :func:`~monai_spct.data.open_volume`.
 
     Source:
         https://itk.org/Wiki/ITK/MetaIO/Documentation
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "case.mhd"
-        >>> lines = "NDims = 3", "DimSize = 6 5 4", "ElementSpacing = 0.5 0.6 3", "ElementType = MET_SHORT"
-        >>> _ = path.write_text("\n".join([*lines, "ElementDataFile = case.raw"]))
-        >>> _ = path.with_suffix(".raw").write_bytes(bytes(240))
-        >>> header = read_header(path)
-        >>> header.shape, header.size, header.affine.diagonal().tolist()
-        ((6, 5, 4), 240, [-0.5, -0.6, 3.0, 1.0])
     """
     path = Path(path)
     try:
-        header = _header(path, *_fields(path))
+        fields, end = _fields(path)
+        shape, spacing, affine = _grid(fields)
+        size = prod(shape) * _bytes_of_a_voxel(fields)
+        data_file, start = _place(path, fields, end)
+        compressed = fields.get("CompressedData", "False").lower() == "true"
+        packed = max(0, int(fields.get("CompressedDataSize", 0))) if compressed else size  # 0: not told
     except KeyError as error:
         raise ValueError(f"{path} is not a readable MetaImage header: it has no {error.args[0]}.") from error
     except ValueError as error:
         raise ValueError(f"{path} is not a readable MetaImage header: {str(error).rstrip('.')}.") from error
-    if not is_there(header.data_file):
-        raise ValueError(f"{path} has its voxels in {header.data_file.name}, which does not exist beside it.")
-    there = header.data_file.stat().st_size
-    least = (header.start or 0) + (header.size if header.packed is None else header.packed)
+    if not is_there(data_file):
+        raise ValueError(f"{path} has its voxels in {data_file.name}, which does not exist beside it.")
+    there, least = data_file.stat().st_size, max(0, start) + packed
     told = f"it has {there} bytes, and {path.name} tells of {least}."
     if there < least:
-        raise ValueError(f"{header.data_file} is truncated: {told}")
-    if there > least and header.packed is None and header.start is not None:
-        raise ValueError(f"{header.data_file} is too long, so that its voxels are others than the header says: {told}")
-    return header
+        raise ValueError(f"{data_file} is truncated: {told}")
+    if there > least and start >= 0 and not compressed:
+        raise ValueError(f"{data_file} is too long, so that its voxels are others than the header says: {told}")
+    verify = partial(_verify_packed, data_file, max(0, start), packed or there, size) if compressed else None
 
+    def load() -> NDArray[Any]:
+        if verify is not None:
+            verify()
+        return _voxels(path, shape, affine)
 
-def read_voxels(path: str | PathLike[str], header: MetaImageHeader) -> NDArray[Any]:
-    """The voxels ``(*S)``, as ITK reads them.
-
-    Args:
-        path: an ``.mhd`` or ``.mha`` file.
-        header: what :func:`read_header` said of it.
-
-    Raises:
-        ImportError: If ITK is not installed.
-        ValueError: If the voxels are damaged, or ITK does not understand the header.
-    """
-    if header.packed is not None:
-        _verify_packed(header, header.packed)
-    try:
-        reader = ITKReader()
-        voxels, meta = reader.get_data(reader.read(path))
-    except OptionalImportError:
-        raise ImportError(f'{path} is read by ITK, which is not installed: pip install "monai-spct[itk]"') from None
-    except RuntimeError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    if voxels.shape != header.shape or not np.allclose(meta["affine"], header.affine, atol=1e-3):
-        raise ValueError(
-            f"{path} has a header that ITK does not understand: it reads the shape {voxels.shape} and the affine "
-            f"{meta['affine'].tolist()} instead of {header.shape} and {header.affine.tolist()}."
-        )
-    return voxels
-
-
-def _verify_packed(header: MetaImageHeader, left: int) -> None:
-    """ITK does not look at the checksum at the end."""
-    stream, unpacked = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS), 0  # of zlib or gzip
-    try:
-        with header.data_file.open("rb") as file:
-            file.seek(header.start or 0)
-            left = left or header.data_file.stat().st_size
-            while not stream.eof and unpacked <= header.size:
-                part = stream.unconsumed_tail or file.read(min(left, _PART))
-                if not part:
-                    break
-                left -= 0 if stream.unconsumed_tail else len(part)
-                unpacked += len(stream.decompress(part, _PART))
-    except zlib.error as error:
-        raise ValueError(f"{header.data_file} is damaged: {error}.") from error
-    if unpacked != header.size:
-        raise ValueError(
-            f"{header.data_file} holds {unpacked} bytes of voxels when unpacked, and its header tells of {header.size}."
-        )
-    if not stream.eof:
-        raise ValueError(f"{header.data_file} is truncated: its checksum is missing.")
+    return Volume(str(path), shape, affine, spacing, np.abs(spacing), data_file, load)
 
 
 def _fields(path: Path) -> tuple[dict[str, str], int]:
@@ -178,7 +97,8 @@ def _fields(path: Path) -> tuple[dict[str, str], int]:
     return fields, end
 
 
-def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
+def _grid(fields: dict[str, str]) -> tuple[tuple[int, ...], NDArray[np.float64], NDArray[np.float64]]:
+    """Shape, voxel sizes and affine."""
     if (dimensions := int(fields["NDims"])) != 3:
         raise ValueError(f"it is {dimensions}-D; give single volumes")
     shape = tuple(int(number) for number in fields["DimSize"].split())
@@ -196,27 +116,7 @@ def _header(path: Path, fields: dict[str, str], end: int) -> MetaImageHeader:
     affine[:3, :3] = directions * spacing
     affine[:3, 3] = _numbers(fields, ("Offset", "Position", "Origin"), (0, 0, 0))
     affine[:2] *= -1  # left and back, as DICOM has it, to right and front
-    if fields["ElementType"] not in _BYTES:
-        raise ValueError(f"ElementType is {fields['ElementType']}")
-    if (values := int(fields.get("ElementNumberOfChannels", 1))) != 1:
-        raise ValueError(f"it has {values} values for each voxel; give channels as files of their own")
-    name = fields["ElementDataFile"]
-    if name.upper().startswith("LIST") or "%" in name:
-        raise ValueError(f"ElementDataFile is {name}; give volumes whose voxels are in one file")
-    if leaves_folder(name):
-        raise ValueError(f"ElementDataFile is {name}, which is not below the folder of the header")
-    local = name.upper() == "LOCAL"
-    start = end if local else int(fields.get("HeaderSize", 0))
-    compressed = fields.get("CompressedData", "False").lower() == "true"
-    return MetaImageHeader(
-        shape=shape,
-        affine=affine,
-        spacing=tuple(spacing.tolist()),
-        data_file=path if local else path.parent / name,
-        size=prod(shape) * _BYTES[fields["ElementType"]],
-        start=None if start < 0 else start,
-        packed=max(0, int(fields.get("CompressedDataSize", 0))) if compressed else None,
-    )
+    return shape, spacing, affine
 
 
 def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[float, ...]) -> NDArray[np.float64]:
@@ -226,3 +126,57 @@ def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[floa
     if numbers.shape != (len(default),) or not (np.abs(numbers) <= _LARGEST).all():  # nan fails, too
         raise ValueError(f"{names[0]} must be {len(default)} numbers")
     return numbers
+
+
+def _bytes_of_a_voxel(fields: dict[str, str]) -> int:
+    if fields["ElementType"] not in _BYTES:
+        raise ValueError(f"ElementType is {fields['ElementType']}")
+    if (values := int(fields.get("ElementNumberOfChannels", 1))) != 1:
+        raise ValueError(f"it has {values} values for each voxel; give channels as files of their own")
+    return _BYTES[fields["ElementType"]]
+
+
+def _place(path: Path, fields: dict[str, str], end: int) -> tuple[Path, int]:
+    """The file with the voxels, and the bytes in front of them; below 0 they are at its end, whatever is before."""
+    name = fields["ElementDataFile"]
+    if name.upper().startswith("LIST") or "%" in name:
+        raise ValueError(f"ElementDataFile is {name}; give volumes whose voxels are in one file")
+    if leaves_folder(name):
+        raise ValueError(f"ElementDataFile is {name}, which is not below the folder of the header")
+    return (path, end) if name.upper() == "LOCAL" else (path.parent / name, int(fields.get("HeaderSize", 0)))
+
+
+def _voxels(path: Path, shape: tuple[int, ...], affine: NDArray[np.float64]) -> NDArray[Any]:
+    try:
+        reader = ITKReader()
+        voxels, meta = reader.get_data(reader.read(path))
+    except OptionalImportError:
+        raise ImportError(f'{path} is read by ITK, which is not installed: pip install "monai-spct[itk]"') from None
+    except RuntimeError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if voxels.shape != shape or not np.allclose(meta["affine"], affine, atol=1e-3):
+        raise ValueError(
+            f"{path} has a header that ITK does not understand: it reads the shape {voxels.shape} and the affine "
+            f"{meta['affine'].tolist()} instead of {shape} and {affine.tolist()}."
+        )
+    return voxels
+
+
+def _verify_packed(data_file: Path, start: int, left: int, size: int) -> None:
+    """ITK does not look at the checksum at the end."""
+    stream, unpacked = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS), 0  # of zlib or gzip
+    try:
+        with data_file.open("rb") as file:
+            file.seek(start)
+            while not stream.eof and unpacked <= size:
+                part = stream.unconsumed_tail or file.read(min(left, _PART))
+                if not part:
+                    break
+                left -= 0 if stream.unconsumed_tail else len(part)
+                unpacked += len(stream.decompress(part, _PART))
+    except zlib.error as error:
+        raise ValueError(f"{data_file} is damaged: {error}.") from error
+    if unpacked != size:
+        raise ValueError(f"{data_file} holds {unpacked} bytes of voxels when unpacked, and its header tells of {size}.")
+    if not stream.eof:
+        raise ValueError(f"{data_file} is truncated: its checksum is missing.")

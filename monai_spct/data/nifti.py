@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import math
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,16 @@ from nibabel.arrayproxy import ArrayProxy
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
-__all__ = ["SPACING_TOLERANCE", "millimeters", "open_nifti", "read_voxels", "stored_pixdim", "true_affine"]
+from monai_spct.data.volume import SPACING_TOLERANCE, Volume
 
-# rounding of float32 headers stays far below this; a header that lies is off by much more
-SPACING_TOLERANCE = 1e-3
+__all__ = ["millimeters", "open_nifti", "true_affine"]
 
 _DEFLATE = 1032  # deflate makes nothing smaller than by this
 _CHUNK = 1 << 20  # bytes
 
 
-def open_nifti(path: str | PathLike[str]) -> nib.Nifti1Pair:
-    """A volume of real numbers whose header is sound and whose file has room for its voxels, which are not read yet.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is anything else; names it and the reason.
-    """
+def open_nifti(path: str | PathLike[str]) -> Volume:
+    """A volume of real numbers; see :func:`~monai_spct.data.open_volume`."""
     try:
         image = nib.load(path)
     except FileNotFoundError:
@@ -55,7 +50,18 @@ def open_nifti(path: str | PathLike[str]) -> nib.Nifti1Pair:
         kind = "complex numbers" if dtype.kind == "c" else "colors or other records"
         raise ValueError(f"{path} must hold real numbers, got {kind} ({dtype}).")
     _refuse_missing_voxels(image, path)
-    return image
+    data: Any = image.dataobj
+    unit = millimeters(image)
+    return Volume(
+        path=str(path),
+        shape=image.shape[:3],
+        affine=true_affine(image),
+        stored_spacing=unit * _stored_pixdim(image),
+        affine_spacing=unit * np.linalg.norm(np.asarray(image.affine, dtype=np.float64)[:3, :3], axis=0),
+        data_file=Path(data.file_like),
+        load=partial(_voxels, image),
+        nifti=image,
+    )
 
 
 def _refuse_missing_voxels(image: nib.Nifti1Pair, path: str | PathLike[str]) -> None:
@@ -74,12 +80,8 @@ def _refuse_missing_voxels(image: nib.Nifti1Pair, path: str | PathLike[str]) -> 
         )
 
 
-def read_voxels(image: nib.Nifti1Pair) -> NDArray[Any]:
-    """The voxels ``(*S)`` of what :func:`open_nifti` returned, with the checksum of a compressed file verified.
-
-    Raises:
-        ValueError: If the file is truncated or damaged.
-    """
+def _voxels(image: nib.Nifti1Pair) -> NDArray[Any]:
+    """Nibabel leaves the checksum of a compressed file alone."""
     data: Any = image.dataobj
     try:
         if Path(data.file_like).suffix.lower() != ".gz":
@@ -127,7 +129,7 @@ def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     affine[:3, 3] = np.where(np.isfinite(affine[:3, 3]), affine[:3, 3], 0)
     affine[3] = 0, 0, 0, 1
 
-    pixdim = np.abs(stored_pixdim(image))
+    pixdim = np.abs(_stored_pixdim(image))
     sizes = np.linalg.norm(affine[:3, :3], axis=0)
     wanted = np.where(np.isfinite(pixdim) & (pixdim > 0), pixdim, sizes)
     if not np.allclose(sizes, wanted, rtol=SPACING_TOLERANCE, atol=0):
@@ -136,7 +138,7 @@ def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     return affine
 
 
-def stored_pixdim(image: nib.Nifti1Pair) -> NDArray[np.float64]:
+def _stored_pixdim(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     """``pixdim`` as it stands in the file: when nibabel loads a header it replaces voxel sizes of 0 by 1."""
     header: Any = image.header
     origin = image.file_map.get("header", image.file_map["image"])  # one file, or a pair

@@ -13,8 +13,9 @@ import numpy as np
 from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from monai_spct.data.nifti import SPACING_TOLERANCE, millimeters
-from monai_spct.data.volumes import Volume, open_volume
+from monai_spct.data.nifti import millimeters
+from monai_spct.data.volume import SPACING_TOLERANCE, Volume
+from monai_spct.data.volumes import open_volume
 from monai_spct.files.atomic import replacing
 
 __all__ = ["is_prediction", "save_like"]

@@ -19,7 +19,8 @@ from monai_spct.data import rules
 from monai_spct.data.check_case import CheckCased
 from monai_spct.data.copies import copies
 from monai_spct.data.splits import Split
-from monai_spct.data.volumes import Volume, VolumeReader, open_volume
+from monai_spct.data.volume import Volume
+from monai_spct.data.volumes import VolumeReader, open_volume
 
 __all__ = ["Finding", "Preflight", "check_split", "refuse_bad_headers"]
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from monai_spct.data.folder import files_below
-from monai_spct.data.metaimage import read_header
+from monai_spct.data.metaimage import open_metaimage
 
 __all__ = ["promise12_cases"]
 
@@ -62,7 +62,7 @@ def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
             problems.append(f"{case} is there twice: {files[case]} and {path}; name the folder of one.")
         files[case] = path
         try:
-            read_header(path)
+            open_metaimage(path)
         except ValueError as error:
             problems.append(str(error))
     problems += [f"label without its image: {labels[case]}." for case in sorted(labels.keys() - images.keys())]

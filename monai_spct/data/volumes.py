@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 from monai.data.image_reader import ImageReader
 from monai.utils.enums import MetaKeys, SpaceKeys
 from monai.utils.misc import ensure_tuple
 from numpy.typing import NDArray
 
-from monai_spct.data import metaimage, nifti, rules
+from monai_spct.data import rules
+from monai_spct.data.metaimage import is_metaimage, open_metaimage
+from monai_spct.data.nifti import open_nifti
+from monai_spct.data.volume import Volume
 
-__all__ = ["Volume", "VolumeReader", "open_volume"]
+__all__ = ["VolumeReader", "open_volume"]
 
 _Name = str | PathLike[str]
-
-
-@dataclass(frozen=True)
-class Volume:
-    """A file whose header is sound, and whose voxels are there but not read yet.
-
-    Args:
-        path: the file.
-        shape: voxels along each axis.
-        affine: ``(4, 4)``, voxel indices to millimeters.
-        stored_spacing: voxel sizes as they stand in the file, in mm, which may be no sizes.
-        affine_spacing: voxel sizes of the affine as it stands in the file, in mm.
-        data_file: the file with the voxels.
-        load: reads them, ``(*S)``; a ``ValueError`` names the file if they are damaged.
-        nifti: the image as nibabel opens it, if the file is a NIfTI.
-    """
-
-    path: str
-    shape: tuple[int, ...]
-    affine: NDArray[np.float64]
-    stored_spacing: tuple[float, ...]
-    affine_spacing: tuple[float, ...]
-    data_file: Path
-    load: Callable[[], NDArray[Any]]
-    nifti: nib.Nifti1Pair | None = None
-
-    @property
-    def spacing(self) -> NDArray[np.float64]:
-        """Voxel sizes in mm."""
-        sizes: NDArray[np.float64] = np.linalg.norm(self.affine[:3, :3], axis=0)
-        return sizes
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether the affine has other voxel sizes than the field for them, where that holds sizes."""
-        sizes = np.abs(self.stored_spacing)
-        known = np.isfinite(sizes) & (sizes > 0)
-        found = np.array(self.affine_spacing)[known]
-        return not np.allclose(found, sizes[known], rtol=nifti.SPACING_TOLERANCE, atol=0)
 
 
 def open_volume(path: _Name) -> Volume:
@@ -73,7 +33,8 @@ def open_volume(path: _Name) -> Volume:
         ValueError: If it is no volume of real numbers, or its voxels are not all there; names the file and the reason.
 
     Example:
-        >>> import tempfile
+        >>> import tempfile, nibabel as nib
+        >>> from monai_spct.data import open_volume
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     nib.save(nib.Nifti1Image(np.zeros((4, 4, 3), np.int16), np.diag([-2, -2, 5, 1])), f"{folder}/case.nii")
         ...     volume = open_volume(f"{folder}/case.nii")
@@ -81,26 +42,9 @@ def open_volume(path: _Name) -> Volume:
         ((4, 4, 3), [2.0, 2.0, 5.0], np.int16(0))
     """
     try:
-        if metaimage.is_metaimage(path):
-            header = metaimage.read_header(path)
-            spacing, load = header.spacing, partial(metaimage.read_voxels, path, header)
-            sizes = tuple(np.abs(spacing).tolist())
-            return Volume(str(path), header.shape, header.affine, spacing, sizes, header.data_file, load)
-        image = nifti.open_nifti(path)
+        return open_metaimage(path) if is_metaimage(path) else open_nifti(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error.filename or path} does not exist.") from error
-    data: Any = image.dataobj
-    columns = np.linalg.norm(np.asarray(image.affine, dtype=np.float64)[:3, :3], axis=0)
-    return Volume(
-        path=str(path),
-        shape=image.shape[:3],
-        affine=nifti.true_affine(image),
-        stored_spacing=tuple((nifti.millimeters(image) * nifti.stored_pixdim(image)).tolist()),
-        affine_spacing=tuple((nifti.millimeters(image) * columns).tolist()),
-        data_file=Path(data.file_like),
-        load=partial(nifti.read_voxels, image),
-        nifti=image,
-    )
 
 
 class VolumeReader(ImageReader):

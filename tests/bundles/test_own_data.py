@@ -16,6 +16,7 @@ import pytest
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 from monai.data import MetaTensor
+from monai.transforms import Compose
 
 import monai_spct
 from monai_spct.data import read_datalist, split_cases
@@ -220,7 +221,7 @@ def test_the_same_cases_make_the_same_network_listed_or_split(folder):
 def test_each_channel_is_scaled_by_its_own_range(bundle):
     parser = ConfigParser()
     parser.read_config(config("train", bundle))
-    [scaling] = parser.get_parsed_content("intensity")
+    scaling = Compose(parser.get_parsed_content("intensity"))
     image = MetaTensor(torch.rand(2, 6, 5, 3) * torch.tensor([1.0, 1000.0])[:, None, None, None])
     scaled = scaling({"image": image})["image"]
     for one, alone in zip(scaled, image, strict=True):
@@ -232,7 +233,7 @@ def test_each_channel_is_scaled_by_its_own_range(bundle):
 def test_a_few_bright_voxels_do_not_darken_an_image_of_mri(bundle, middle):
     parser = ConfigParser()
     parser.read_config(config("train", bundle))
-    [scaling] = parser.get_parsed_content("intensity")
+    scaling = Compose(parser.get_parsed_content("intensity"))
     image = torch.linspace(0, 100, 9000).reshape(1, 30, 30, 10)
     image[..., -1][0, 0, :5] = 1000
     assert scaling({"image": image})["image"].median() == pytest.approx(middle, abs=0.01)

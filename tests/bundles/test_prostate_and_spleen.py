@@ -23,7 +23,7 @@ from monai_spct.data import (
     write_promise12_phantom,
     write_spleen_phantom,
 )
-from monai_spct.data.metaimage import read_header
+from monai_spct.data.metaimage import open_metaimage
 from monai_spct.handlers import read_history
 from monai_spct.workflow import bundles_folder
 
@@ -96,7 +96,7 @@ def test_predictions_for_metaimage_are_nifti_on_its_grid(prostate):
     data, output = prostate
     names = {path.name for path in (output / "predictions").glob("*.nii.gz")}
     assert names == {f"Case{n:02d}{end}.nii.gz" for n in range(PATIENTS) for end in ("", "_uncertainty")}
-    header = read_header(data / "Case01.mhd")
+    header = open_metaimage(data / "Case01.mhd")
     for end, dtype in (("", np.uint8), ("_uncertainty", np.float32)):
         image = nib.load(output / "predictions" / f"Case01{end}.nii.gz")
         assert image.shape == header.shape

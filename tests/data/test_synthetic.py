@@ -26,7 +26,7 @@ from monai_spct.data import (
     write_promise12_phantom,
     write_spleen_phantom,
 )
-from monai_spct.data.metaimage import read_header
+from monai_spct.data.metaimage import open_metaimage
 
 WRITERS = {
     "acdc": (write_acdc_phantom, acdc_cases),
@@ -54,7 +54,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def voxels(path: str) -> np.ndarray:
     """Axes to the left and back, without ITK."""
     if path.endswith(".mhd"):
-        header = read_header(path)
+        header = open_metaimage(path)
         dtype = np.uint8 if "MET_UCHAR" in Path(path).read_text() else np.dtype("<i2")
         return np.fromfile(header.data_file, dtype).reshape(header.shape, order="F")
     image = LoadImage(reader=VolumeReader())(path)
