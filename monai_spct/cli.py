@@ -14,7 +14,7 @@ import typer
 from monai.bundle import ConfigParser
 from tqdm import tqdm
 
-from monai_spct.data import Split, VolumeReader, check_split, folder_cases, split_cases, write_datalist
+from monai_spct.data import Split, check_split, folder_cases, open_volume, split_cases, write_datalist
 from monai_spct.workflow import check_settings, in_words
 from monai_spct.workflow import copy as copy_bundle
 
@@ -178,10 +178,8 @@ def report(
 
 def _label_values(cases: list[dict[str, Any]]) -> list[float]:
     """What the labels hold, sorted, but for the background."""
-    reader, values = VolumeReader(), set()
-    for case in tqdm(cases, desc="reading labels", disable=not cases):
-        values |= set(np.unique(reader.get_data(reader.read(case["label"]))[0]).tolist())
-    return sorted(values - {0})
+    labels = tqdm([case["label"] for case in cases], desc="reading labels", disable=not cases)
+    return sorted({value for file in labels for value in np.unique(open_volume(file).load()).tolist()} - {0})
 
 
 def _settings(words: list[str]) -> dict[str, Any]:

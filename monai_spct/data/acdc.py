@@ -6,7 +6,7 @@ from pathlib import Path
 __all__ = ["acdc_cases"]
 
 # also keeps out `._patient001_frame01.nii.gz` (resource forks) and `patient001_4d.nii.gz` (the whole cine)
-_FRAME = re.compile(r"(?P<patient>patient\d+)_frame(?P<frame>\d+)(?P<truth>_gt)?\.nii(\.gz)?")
+_FRAME = re.compile(r"(?P<patient>patient\d+)_frame(?P<frame>\d+)(?P<truth>_gt)?(?i:\.nii(\.gz)?)")
 _PATIENT = re.compile(r"patient\d+")
 _PHASE = re.compile(r"^[ \t]*(?P<phase>ED|ES)[ \t]*:[ \t]*(?P<frame>[0-9]{1,9})[ \t]*\r?$", re.MULTILINE)
 

@@ -24,7 +24,7 @@ _CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
 _Key = tuple[Path, str]  # the folder of the images, and the name without what tells labels and channels
 
 
-def image_cases(folder: str | Path, *, channels: Sequence[str] = ()) -> list[dict[str, Any]]:
+def image_cases(folder: str | Path, *, channels: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """List the images of a folder and the folders below it, for inference.
 
     Labels, cines, hidden files and channels are told as by :func:`folder_cases`. Predictions and uncertainty maps that
@@ -50,7 +50,7 @@ def image_cases(folder: str | Path, *, channels: Sequence[str] = ()) -> list[dic
         ['a', 'b']
     """
     root = Path(folder).expanduser().absolute()
-    images, _ = _found(root, None, ensure_tuple(channels))
+    images, _ = _found(root, None, ensure_tuple(channels or ()))
     return _cases(images, root.parent if root.is_file() else root)
 
 

@@ -1,4 +1,3 @@
-import itertools
 import os
 import random
 import signal
@@ -204,24 +203,12 @@ def test_labeled_and_unlabeled_images_are_drawn_apart():
         assert not torch.equal(batch["image"], batch["unlabeled"])
 
 
-def test_all_seeds_of_an_epoch_differ():
-    draws = itertools.chain.from_iterable(SeededBatches(3, batch_size=10, num_batches=10, seed=0))
-    assert len({seed for _, seed in draws}) == 100
-
-
 def test_iterating_leaves_the_global_random_states_alone():
     batches = loader(augment=NOISE)
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     flat(batches)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]  # noqa: NPY002
-
-
-def test_the_global_random_states_play_no_part():
-    expected = flat(loader(augment=NOISE))
-    torch.manual_seed(9)
-    np.random.seed(9)  # noqa: NPY002
-    assert flat(loader(augment=NOISE)) == expected
 
 
 def test_no_labeled_slice_is_refused():

@@ -85,13 +85,6 @@ def test_all_that_is_wrong_is_said_at_once(folder):
         assert any(line.startswith(part) for line in lines), (part, lines)
 
 
-def test_the_list_does_not_depend_on_the_order_of_the_directory(folder, monkeypatch):
-    expected = promise12_cases(folder)
-    rglob = Path.rglob
-    monkeypatch.setattr(Path, "rglob", lambda self, pattern: sorted(rglob(self, pattern), reverse=True))
-    assert promise12_cases(folder) == expected
-
-
 @pytest.mark.real_data
 @pytest.mark.skipif("SPCT_DATA_DIR" not in os.environ, reason="SPCT_DATA_DIR does not name the data")
 def test_the_public_training_set_has_50_labeled_cases():

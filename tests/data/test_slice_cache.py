@@ -93,14 +93,6 @@ def test_slices_from_the_disk_are_those_from_memory_to_the_bit(cases, folder):
     assert Counted.calls == 2
 
 
-@pytest.mark.parametrize("nothing", [None, ""])
-def test_without_a_folder_nothing_is_written(cases, tmp_path, monkeypatch, nothing):
-    monkeypatch.chdir(tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    made(cases, nothing)
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_a_second_dataset_loads_no_volume_and_says_so(cases, folder, caplog):
     caplog.set_level(logging.INFO)
     for found in (0, 2):
@@ -122,21 +114,13 @@ def test_the_slices_of_a_dataset_are_not_in_its_memory(cases, folder):
     assert small == large < 1000
 
 
-def test_writing_into_a_slice_leaves_the_file_alone(cases, folder):
-    slices = made(cases, folder)
-    before = slices[0]["image"].clone()
-    slices[0]["image"].zero_()
-    assert torch.equal(slices[0]["image"], before)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_batches_are_the_same_whichever_process_reads_them(cases, folder, workers):
+def test_batches_are_the_same_whichever_process_reads_them(cases, folder):
     def batches(num_workers):
         slices = made(cases, folder)
         sizes = {"labeled_batch_size": 2, "unlabeled_batch_size": 3, "epoch_length": 3}
         return list(PairedLoader(slices, slices, **sizes, num_workers=num_workers))
 
-    for one, other in zip(batches(0), batches(workers), strict=True):
+    for one, other in zip(batches(0), batches(2), strict=True):
         assert all(torch.equal(one[key], other[key]) for key in ("image", "label", "unlabeled"))
 
 
@@ -161,14 +145,6 @@ def test_a_changed_image_is_loaded_again(cases, folder):
     assert Counted.calls == 3
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_the_time_of_change_counts(cases, folder, key):
-    made(cases, folder)
-    os.utime(cases[1][key], (1, 1))
-    made(cases, folder)
-    assert Counted.calls == 3
-
-
 def test_a_missing_image_is_missed_though_its_slices_are_there(cases, folder):
     made(cases, folder)
     Path(cases[0]["image"]).unlink()
@@ -179,10 +155,7 @@ def test_a_missing_image_is_missed_though_its_slices_are_there(cases, folder):
 
 DAMAGE = {
     "truncated": lambda content: content[: len(content) // 2],
-    "shortened by a byte": lambda content: content[:-1],
-    "longer": lambda content: content + b"x",
     "empty": lambda _: b"",
-    "of two bytes": lambda _: b"xy",
     "garbage": lambda content: b"garbage " * (len(content) // 8),
     "one bit off": lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
 }
@@ -200,14 +173,6 @@ def test_a_damaged_entry_is_made_again_with_a_warning(cases, folder, damage):
     assert victim.read_bytes() == content
     assert same(again, SliceDataset(cases, preparation(), AUGMENT))
     made(cases, folder)  # and without a warning
-
-
-def test_a_deleted_folder_is_made_again(cases, folder):
-    made(cases, folder)
-    for entry in folder.iterdir():
-        entry.unlink()
-    folder.rmdir()
-    assert same(made(cases, folder), SliceDataset(cases, preparation(), AUGMENT))
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(cases, tmp_path):
@@ -302,11 +267,6 @@ def test_what_is_behind_a_function_counts():
         True,
     ]
     assert len({fingerprint(setting) for setting in settings}) == len(settings)
-
-
-def test_equal_strings_are_equal_whether_they_are_one_object_or_two():
-    one = "".join(["im", "age"])
-    assert fingerprint([one, one]) == fingerprint([one, "".join(["im", "age"])])
 
 
 def test_a_lambda_is_refused_before_anything_is_loaded(cases, folder):

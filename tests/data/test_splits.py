@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -167,12 +166,6 @@ def test_the_shuffle_of_a_seed_stays_what_it_is():
     }
 
 
-def test_seeds_differ():
-    cases = acdc_like(40)
-    tests = {tuple(sorted(patients(split_cases(cases, seed=seed).test))) for seed in range(10)}
-    assert len(tests) == 10
-
-
 def test_fewer_labels_are_a_subset_of_more_labels():
     cases = acdc_like(100)
     chosen = [patients(split_cases(cases, labeled_ratio=ratio).labeled) for ratio in (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)]
@@ -199,23 +192,7 @@ def test_unlabeled_cases_have_no_label_and_the_others_keep_theirs():
         assert all(case == by_image[case["image"]] for case in getattr(split, name))
 
 
-def test_the_argument_is_left_alone():
-    cases = acdc_like(10)
-    split = split_cases(cases)
-    for name in LISTS:
-        for case in getattr(split, name):
-            case["image"] = "moved"
-    assert cases == acdc_like(10)
-
-
-@pytest.mark.parametrize("ratio", [1, 1.0], ids=repr)
-def test_a_ratio_of_one_labels_all_patients(ratio):
-    split = split_cases(acdc_like(8), labeled_ratio=ratio)
-    assert sizes(split) == {"labeled": 6, "unlabeled": 0, "validation": 0, "test": 2}
-    assert split.unlabeled == []
-
-
-@pytest.mark.parametrize("number", [1, 2, 5, 6, np.int64(3)], ids=repr)
+@pytest.mark.parametrize("number", [1, 6, np.int64(3)], ids=repr)
 def test_p08_a_number_of_labeled_patients_wins_over_the_ratio(number):
     split = split_cases(acdc_like(6), labeled_patients=number, labeled_ratio=0.5, test_ratio=0)
     assert sizes(split) == {"labeled": number, "unlabeled": 6 - number, "validation": 0, "test": 0}
@@ -232,10 +209,6 @@ def test_test_patients_by_ratio_and_by_number():
     assert len(patients(split_cases(cases, test_ratio=0.25).test)) == 2
     assert len(patients(split_cases(cases, test_ratio=0.25, num_test=4).test)) == 4
     assert split_cases(cases, test_ratio=0).test == []
-
-
-def test_one_patient_can_be_trained_on():
-    assert sizes(split_cases(acdc_like(1))) == {"labeled": 1, "unlabeled": 0, "validation": 0, "test": 0}
 
 
 def test_another_key_names_the_patient():
@@ -258,18 +231,6 @@ def test_the_split_prints_patients_and_cases():
         assert all(patient in long for patient in patients(getattr(split, name)))
 
 
-def test_a_split_does_not_change():
-    split = split_cases(acdc_like(6))
-    with pytest.raises(FrozenInstanceError):
-        split.test = []
-
-
-def test_a_list_that_is_required_is_given():
-    split = split_cases(acdc_like(8), labeled_patients=2, num_validation=2)
-    for name in LISTS:
-        assert split.require(name) == getattr(split, name) != []
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -277,7 +238,6 @@ def test_a_list_that_is_required_is_given():
         ("test", r"there must be at least one test patient, got 0: `test_ratio` or `num_test` decides\."),
         ("unlabeled", r"at least one unlabeled patient, got 0: `labeled_ratio` or `labeled_patients` decides\."),
         ("train", r"`name` must be one of labeled, unlabeled, validation, test, got 'train'\."),
-        ("key", r"`name` must be one of labeled, unlabeled, validation, test, got 'key'\."),
     ],
     ids=lambda value: value.split()[0],
 )
@@ -290,29 +250,17 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
     ("settings", "message"),
     [
         ({"labeled_ratio": 0}, r"`labeled_ratio` must be above 0 and at most 1, got 0\."),
-        ({"labeled_ratio": -0.1}, r"`labeled_ratio` must be above 0 and at most 1, got -0\.1\."),
-        ({"labeled_ratio": 10}, r"`labeled_ratio` must be above 0 and at most 1, got 10\."),
         ({"labeled_ratio": math.nan}, r"`labeled_ratio` must be above 0 and at most 1, got nan\."),
         ({"labeled_patients": 0}, r"`labeled_patients` must be a whole number of at least 1, got 0\."),
-        ({"labeled_patients": -1}, r"`labeled_patients` must be a whole number of at least 1, got -1\."),
         ({"labeled_patients": 1.5}, r"`labeled_patients` must be a whole number of at least 1, got 1\.5\."),
-        ({"labeled_patients": math.nan}, r"`labeled_patients` must be a whole number of at least 1, got nan\."),
         ({"labeled_patients": "3"}, r"`labeled_patients` must be a whole number of at least 1, got '3'\."),
         ({"labeled_ratio": "0.5"}, r"`labeled_ratio` must be a number, got '0\.5'\."),
-        ({"labeled_ratio": math.inf}, r"`labeled_ratio` must be above 0 and at most 1, got inf\."),
         ({"test_ratio": "a half"}, r"`test_ratio` must be a number, got 'a half'\."),
-        ({"num_test": "2"}, r"`num_test` must be a whole number of at least 0, got '2'\."),
-        ({"num_test": 2.5}, r"`num_test` must be a whole number of at least 0, got 2\.5\."),
-        ({"labeled_patients": True}, r"`labeled_patients` must be a whole number of at least 1, got True\."),
         ({"labeled_patients": 7}, r"`labeled_patients` must be at most the 6 training patients, got 7\."),
         ({"test_ratio": 1.0}, r"`test_ratio` must be at least 0 and below 1, got 1\.0\."),
-        ({"test_ratio": -0.5}, r"`test_ratio` must be at least 0 and below 1, got -0\.5\."),
-        ({"test_ratio": math.nan}, r"`test_ratio` must be at least 0 and below 1, got nan\."),
-        ({"num_test": -1}, r"`num_test` must be a whole number of at least 0, got -1\."),
         ({"num_test": 8}, r"`num_test` .* must leave a patient to train on, got 8 and 0 of 8 patients\."),
         ({"num_validation": -1}, r"`num_validation` must be a whole number of at least 0, got -1\."),
         ({"num_validation": 6}, r"`num_validation` must leave a patient to train on, got 2 and 6 of 8 patients\."),
-        ({"seed": None}, r"`seed` must be a whole number of at least 0, got None\."),
         ({"seed": -1}, r"`seed` must be a whole number of at least 0, got -1\."),
         ({"key": "subject"}, r"every case needs `subject`, got \{'patient': 'patient001'"),
     ],
@@ -321,16 +269,6 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
 def test_p08_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
     with pytest.raises(ValueError, match=message):
         split_cases(acdc_like(8), **settings)
-
-
-def test_no_cases_are_an_error():
-    with pytest.raises(ValueError, match=r"`cases` must not be empty"):
-        split_cases([])
-
-
-def test_a_case_without_image_is_an_error():
-    with pytest.raises(ValueError, match=r"every case needs `image`, got \{'patient': 'a'\}"):
-        split_cases([{"patient": "a"}])
 
 
 def test_an_image_listed_twice_is_named():
@@ -353,17 +291,6 @@ def test_p07_a_missing_label_is_named_where_one_is_needed(name, missing):
         split_cases(cases, **settings)
 
 
-def test_p07_a_missing_label_is_no_matter_where_none_is_needed():
-    settings = {"labeled_patients": 2, "num_test": 2}
-    cases = acdc_like(8)
-    expected = split_cases(cases, **settings)
-    unlabeled = {case["image"] for case in expected.unlabeled}
-    for case in cases:
-        if case["image"] in unlabeled:
-            del case["label"]
-    assert split_cases(cases, **settings) == expected
-
-
 @pytest.mark.parametrize(
     ("labeled", "unlabeled", "share"),
     [("aab", "cccd", 0.5), ("a", "bcd", 0.25), ("ab", "", 1.0), ("", "", 0.0)],
@@ -373,7 +300,7 @@ def test_the_labeled_share_counts_patients(labeled, unlabeled, share):
     assert Split(*lists, [], [{"patient": "z"}]).labeled_share == share
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("copied", [(2, 9), (0, 1), (3, 5, 11)], ids=str)
 def test_patients_with_the_same_images_are_on_one_side(tmp_path, seed, copied):
     cases = []
