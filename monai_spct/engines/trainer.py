@@ -1,4 +1,4 @@
-"""The one trainer: MONAI's supervised trainer, with unlabeled images and an objective of named terms."""
+"""The trainer: MONAI's ``SupervisedTrainer`` with unlabeled images and an objective of named terms."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["SemiSupervisedTrainer", "prepare_semi_supervised_batch"]
 def prepare_semi_supervised_batch(
     batchdata: dict[str, Tensor], device: torch.device | str | None = None, non_blocking: bool = False, **kwargs: Any
 ) -> tuple[Tensor, Tensor, tuple[()], dict[str, Tensor]]:
-    """Images, labels and, where the batch has them, unlabeled images, as plain tensors on the device.
+    """Move images, labels and unlabeled images, if any, to the device as plain tensors.
 
     Args:
         batchdata: with ``image``, ``label`` and perhaps ``unlabeled``.
-        device: to put them on.
-        non_blocking: whether the copy may run beside the host.
+        device: where to put them.
+        non_blocking: whether the copy may be asynchronous.
         kwargs: further arguments of ``Tensor.to``.
 
     Example:
@@ -64,21 +64,20 @@ class SemiSupervisedTrainer(SupervisedTrainer):
 
     Args:
         device: to train on.
-        max_epochs: length of the run, which also is the length of all schedules.
-        train_data_loader: of such batches, for example :class:`~monai_spct.data.PairedLoader`; one with ``set_epoch``
-            is told each epoch.
+        max_epochs: length of the run and of all schedules.
+        train_data_loader: of such batches, for example :class:`~monai_spct.data.PairedLoader`; its ``set_epoch`` is
+            called before each epoch, if it has one.
         network: the students, an :class:`~monai_spct.networks.Ensemble`.
         optimizer: of the students.
         objective: what is minimized.
-        inferer: which networks run on what; :class:`~monai_spct.inferers.SemiSupervisedInferer` without teachers by
-            default.
-        decollate: whether to cut the output into a list of images, for postprocessing and metrics during training.
+        inferer: :class:`~monai_spct.inferers.SemiSupervisedInferer` without teachers by default.
+        decollate: whether to decollate the output, for postprocessing and metrics during training.
         train_handlers: ignite handlers.
         compile: whether to compile the networks of students and teachers; equal ones are compiled once, see
-            :func:`~monai_spct.networks.compiled`. Takes a minute or so at the first iteration.
+            :func:`~monai_spct.networks.compiled`. Takes a minute or so in the first iteration.
         compile_kwargs: arguments of ``torch.compile``.
-        kwargs: further arguments of MONAI's ``SupervisedTrainer``, as ``amp``, ``accumulation_steps``. Gradients are
-            set to ``None`` between steps, which saves two passes over them, unless ``optim_set_to_none=False``.
+        kwargs: further arguments of MONAI's ``SupervisedTrainer``, such as ``amp`` and ``accumulation_steps``.
+            ``optim_set_to_none`` is True by default.
 
     Example:
         >>> import torch

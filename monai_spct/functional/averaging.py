@@ -1,21 +1,24 @@
-"""The exponential moving average that makes a teacher of a student."""
+"""Averages of network states: over time for teachers, over processes for distributed training."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 
 from monai_spct.functional.checks import in_unit_interval
 
-__all__ = ["StatePairs", "ema_decay", "ema_update"]
+__all__ = ["StatePairs", "average_over_processes", "ema_decay", "ema_update"]
 
 
 def ema_decay(step: int, *, maximum: float = 0.99) -> float:
-    r"""Decay of the ``step``-th average, :math:`\min(1 - 1/(t + 1), \beta)`.
+    r"""Decay of the ``step``-th EMA update, :math:`\min(1 - 1/(t + 1), \beta)`.
 
-    The first averages then are plain means of the students so far and do not cling to the untrained start.
+    The first averages are plain means of the students so far, so that the untrained start is soon forgotten.
 
     Args:
         step: number of this update, from 1.
@@ -31,14 +34,14 @@ def ema_decay(step: int, *, maximum: float = 0.99) -> float:
 
 @dataclass(frozen=True)
 class StatePairs:
-    """The tensors of a teacher beside those of its student, checked and listed once for many averages.
+    """The tensors of a teacher paired with those of its student, for many updates.
 
-    Listing the hundreds of tensors of a network takes ten times as long as averaging them. The lists are those of the
-    moment: list anew after a module was moved to a device, or one of its tensors was replaced.
+    Pairing the hundreds of tensors of a network takes ten times as long as averaging them. Pair anew after a module was
+    moved to a device, or one of its tensors was replaced.
 
     Args:
         averaged: floating parameters and buffers, of the teacher and of the student.
-        copied: integer ones, as counters.
+        copied: integer buffers, such as counters.
 
     Example:
         >>> import torch
@@ -55,7 +58,7 @@ class StatePairs:
 
     @classmethod
     def of(cls, teacher: nn.Module, student: nn.Module) -> StatePairs:
-        """All parameters and buffers of two modules, or a ``ValueError`` if they differ in names or shapes."""
+        """Pair all parameters and buffers; a ``ValueError`` if the modules differ in names or shapes."""
         mine, theirs = _tensors(teacher), _tensors(student)
         if mine.keys() != theirs.keys():
             raise ValueError(f"teacher and student differ in their states: {sorted(mine.keys() ^ theirs.keys())[:5]}.")
@@ -65,12 +68,11 @@ class StatePairs:
                     f"teacher and student differ in the shape of `{name}`: "
                     f"{tuple(mine[name].shape)} and {tuple(theirs[name].shape)}."
                 )
-        averaged = [name for name, value in mine.items() if value.is_floating_point()]
-        copied = [name for name, value in mine.items() if not value.is_floating_point()]
-        return cls(
-            averaged=([mine[name] for name in averaged], [theirs[name] for name in averaged]),
-            copied=([mine[name] for name in copied], [theirs[name] for name in copied]),
-        )
+        pairs: dict[bool, tuple[list[Tensor], list[Tensor]]] = {True: ([], []), False: ([], [])}
+        for name, tensor in mine.items():
+            for side, value in zip(pairs[tensor.is_floating_point()], (tensor, theirs[name]), strict=True):
+                side.append(value)
+        return cls(averaged=pairs[True], copied=pairs[False])
 
     @torch.no_grad()
     def update(self, *, decay: float) -> None:
@@ -84,10 +86,10 @@ class StatePairs:
 
 
 def ema_update(teacher: nn.Module, student: nn.Module, *, decay: float) -> None:
-    r"""In place: :math:`\theta_T \leftarrow \beta\, \theta_T + (1 - \beta)\, \theta_S`, for parameters and buffers.
+    r"""Exponential moving average in place: :math:`\theta_T \leftarrow \beta\, \theta_T + (1 - \beta)\, \theta_S`.
 
-    Floating buffers, as the running statistics of a batch normalization, are averaged like parameters; integer ones, as
-    counters, are copied. For an average after each of many iterations, :class:`StatePairs` lists the tensors once.
+    Floating buffers, such as running statistics, are averaged like parameters; integer buffers are copied. For an
+    update in each of many iterations, :class:`StatePairs` pairs the tensors once.
 
     Args:
         teacher: the module that is changed.
@@ -95,7 +97,7 @@ def ema_update(teacher: nn.Module, student: nn.Module, *, decay: float) -> None:
         decay: :math:`\beta`, 0 to 1.
 
     Raises:
-        ValueError: when ``decay`` is out of its range, or the two modules differ in names or shapes of their tensors.
+        ValueError: when ``decay`` is out of range, or the two modules differ in names or shapes of their tensors.
 
     Reference:
         Tarvainen and Valpola, "Mean teachers are better role models", NeurIPS 2017.
@@ -115,3 +117,36 @@ def ema_update(teacher: nn.Module, student: nn.Module, *, decay: float) -> None:
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     # not the state_dict, which has a shared tensor once for each of its names
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+@torch.no_grad()
+def average_over_processes(tensors: Iterable[Tensor]) -> None:
+    """Replace each tensor by its mean over all processes, in place; a no-op in a single process.
+
+    Args:
+        tensors: floating tensors, such as gradients; of the same shapes in the same order in each process.
+
+    Raises:
+        ValueError: when a tensor is not floating.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.functional import average_over_processes
+        >>> gradient = torch.tensor([1.0, 2.0])
+        >>> average_over_processes([gradient])  # of this process alone
+        >>> gradient
+        tensor([1., 2.])
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        if not tensor.is_floating_point():
+            raise ValueError(f"`tensors` must be floating ones, got {tensor.dtype}.")
+        kinds[tensor.device, tensor.dtype].append(tensor)
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    for group in kinds.values():
+        # one message instead of hundreds; divided first, since a sum of half-precision numbers may overflow
+        flat = torch.cat([tensor.flatten() for tensor in group]) / dist.get_world_size()
+        dist.all_reduce(flat)
+        means = torch.split(flat, [tensor.numel() for tensor in group])
+        torch._foreach_copy_(group, [mean.view(tensor.shape) for mean, tensor in zip(means, group, strict=True)])

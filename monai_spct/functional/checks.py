@@ -1,4 +1,4 @@
-"""Checks of settings at the door, whose messages name the argument, the rule and the value."""
+"""Checks of settings; messages name the argument, the rule and the value."""
 
 from __future__ import annotations
 
@@ -24,26 +24,14 @@ def positive(name: str, value: float) -> float:
 
 
 def in_unit_interval(name: str, value: float) -> float:
-    """``value`` if it lies between 0 and 1, else a ``ValueError``.
-
-    Example:
-        >>> from monai_spct.functional.checks import in_unit_interval
-        >>> in_unit_interval("alpha", 0.5)
-        0.5
-    """
+    """``value`` if it lies between 0 and 1, else a ``ValueError``."""
     if not 0 <= value <= 1:
         raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
     return value
 
 
 def at_least(name: str, value: int, minimum: int) -> int:
-    """``value`` if it is a whole number of at least ``minimum``, else a ``ValueError``.
-
-    Example:
-        >>> from monai_spct.functional.checks import at_least
-        >>> at_least("num_views", 2, 2)
-        2
-    """
+    """``value`` as an ``int`` if it is a whole number of at least ``minimum``, else a ``ValueError``."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not (minimum <= value < math.inf) or int(value) != value:
         raise ValueError(f"`{name}` must be a whole number of at least {minimum}, got {value!r}.")

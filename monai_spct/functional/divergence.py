@@ -1,4 +1,4 @@
-"""Entropies and divergences between the predictions of several networks, per voxel, from log-probabilities."""
+"""Entropies and divergences of predictions, per voxel, from log-probabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["entropy", "generalized_jsd", "kl_divergence", "log_softmax", "mixtur
 
 
 def log_softmax(logits: Tensor, *, dim: int) -> Tensor:
-    """Log-probabilities along ``dim``, computed in at least float32 and finite for every finite logit.
+    """Log-probabilities along ``dim`` in at least float32, finite for every finite logit.
 
     Args:
         logits: any shape and floating dtype; ``float16`` and ``bfloat16`` are raised to ``float32``, since an entropy

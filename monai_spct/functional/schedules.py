@@ -1,4 +1,4 @@
-"""Schedules: pure functions of a run's progress, the share of its epochs that are complete, from 0 to below 1."""
+"""Schedules: pure functions of progress, the share of the epochs that are complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _share(progress: float, start: float, end: float) -> float:
 def sigmoid_rampup(
     progress: float, *, value: float, initial: float = 0.0, start: float = 0.05, end: float = 0.5
 ) -> float:
-    r"""``initial``, then :math:`v_0 + (v - v_0)\, e^{-5 (1 - t)^2}` with :math:`t` rising from 0 to 1, then ``value``.
+    r"""Sigmoid-shaped ramp: :math:`v_0 + (v - v_0)\, e^{-5 (1 - t)^2}` with :math:`t` rising from 0 to 1.
 
     Args:
         progress: share of the epochs that are complete.
@@ -43,7 +43,7 @@ def sigmoid_rampup(
 
 
 def linear_rampup(progress: float, *, value: float, start: float = 0.0, end: float = 0.5) -> float:
-    """0 before ``start``, then rising evenly to ``value`` at ``end``, where it stays.
+    """Linear ramp: 0 until ``start``, ``value`` from ``end`` on.
 
     Args:
         progress: share of the epochs that are complete.
@@ -60,7 +60,7 @@ def linear_rampup(progress: float, *, value: float, start: float = 0.0, end: flo
 
 
 def geometric_growth(progress: float, *, initial: float, final: float, end: float = 0.5) -> float:
-    r"""Growth by the same factor in every epoch: :math:`v_0 (v_1 / v_0)^t` with :math:`t` rising to 1 at ``end``.
+    r"""Geometric growth, by the same factor in each epoch: :math:`v_0 (v_1 / v_0)^t`.
 
     Args:
         progress: share of the epochs that are complete.
@@ -69,7 +69,7 @@ def geometric_growth(progress: float, *, initial: float, final: float, end: floa
         end: progress from which on ``final`` holds.
 
     Example:
-        The paper's gamma, which reaches its bound after half of the epochs:
+        The paper's :math:`\gamma`, which reaches its bound after half of the epochs:
 
         >>> from monai_spct.functional import geometric_growth, gamma_upper_bound
         >>> [round(geometric_growth(e / 100, initial=0.2, final=gamma_upper_bound(2)), 2) for e in (0, 1, 25, 50, 99)]

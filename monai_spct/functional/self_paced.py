@@ -1,4 +1,4 @@
-"""Self-paced learning weights, the loss that they weigh, and the range of the learning pace."""
+"""Self-paced weights, the loss they weigh, and the range of the learning pace."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["gamma_upper_bound", "initial_gamma", "self_paced_jsd", "self_paced_w
 
 
 def self_paced_weights(log_probs: Tensor, consensus: Tensor, *, gamma: float | Tensor, eps: float = 1e-5) -> Tensor:
-    r"""How much each network is trusted at each voxel.
+    r"""Self-paced weight of each network at each voxel.
 
     .. math:: w_k = \max\bigl(1 - \tfrac{1}{\gamma} D_\mathrm{KL}(p^k \,\Vert\, \hat y),\ \epsilon\bigr)
 
     with :math:`p^k` = ``log_probs[k].exp()``, the pseudo-label :math:`\hat y` = ``consensus.exp()``, the learning pace
-    :math:`\gamma` = ``gamma`` and :math:`\epsilon` = ``eps``, which the paper puts in the place of 0 so that weights
-    can be divided by their sum. The weights minimize
-    :math:`\sum_k w_k D_\mathrm{KL}(p^k \Vert \hat y) + \gamma(w_k^2/2 - w_k)`.
+    :math:`\gamma` = ``gamma`` and :math:`\epsilon` = ``eps``. The weights minimize
+    :math:`\sum_k w_k D_\mathrm{KL}(p^k \Vert \hat y) + \gamma(w_k^2/2 - w_k)`; the paper puts :math:`\epsilon` in the
+    place of 0 so that weights can be divided by their sum.
 
     Args:
         log_probs: ``(K, B, C, *S)``, finite.
@@ -54,13 +54,13 @@ def self_paced_weights(log_probs: Tensor, consensus: Tensor, *, gamma: float | T
 def self_paced_jsd(
     log_probs: Tensor, *, gamma: float | Tensor, alpha: float | Tensor = 0.0, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    r"""The self-paced co-training loss at each voxel, and the weights that it gave to the networks there.
+    r"""Self-paced co-training loss and weights at each voxel.
 
     .. math::
         \rho\, \mathrm{JSD}^\alpha_\pi(p^1, \ldots, p^K), \qquad \rho = \sum_k w_k, \quad \pi_k = w_k / \rho
 
-    The weights :math:`w_k` are those of :func:`self_paced_weights` at the mean prediction. They are constants of the
-    loss: the paper alternates between weights and networks, so no gradient flows through them.
+    with :math:`w_k` = :func:`self_paced_weights` at the mean prediction. No gradient flows through the weights: the
+    paper alternates between weights and networks.
 
     Args:
         log_probs: ``(K, B, C, *S)``, finite, K at least 2.
@@ -89,7 +89,7 @@ def self_paced_jsd(
 
 
 def gamma_upper_bound(num_views: int, eps: float = 1e-5) -> float:
-    r"""The learning pace beyond which every voxel takes part, :math:`\log_2(K / \epsilon)`.
+    r"""Learning pace beyond which every voxel takes part, :math:`\log_2(K / \epsilon)`.
 
     It bounds the divergence of a network from the weighted mean of ``num_views`` networks whose weights are at least
     ``eps``. The paper's bound is in bits; it holds all the more for the divergences here, which are in nats.
@@ -115,21 +115,20 @@ def gamma_upper_bound(num_views: int, eps: float = 1e-5) -> float:
 
 
 def initial_gamma(labeled_share: float, gammas: Mapping[str, float] | Mapping[float, float]) -> float:
-    r"""The first learning pace :math:`\gamma_0` for a labeled share of the patients.
+    r"""First learning pace :math:`\gamma_0` for a labeled share of the patients.
 
-    It is that of the smallest listed ratio which the share does not exceed, and above all of them that of the largest.
-    Ratios are rounded down to whole patients, so that 10 % of 36 patients are 3, a share of 8 %: rounding up finds the
-    ratio that was meant.
+    That of the smallest listed ratio which the share does not exceed; of the largest, where it exceeds them all. Ratios
+    are rounded down to whole patients (10 % of 36 are 3, a share of 8 %): rounding up finds the ratio that was meant.
 
     Args:
         labeled_share: labeled patients as a share of all that are trained on.
-        gammas: gamma by ratio; a ratio may be a word, since JSON has no numbers as keys.
+        gammas: :math:`\gamma_0` by ratio; ratios may be strings, since JSON has no numbers as keys.
 
     Raises:
         ValueError: if nothing is listed.
 
     Reference:
-        Wang et al., Medical Image Analysis 2021: "Implementation details" has the gammas.
+        Wang et al., Medical Image Analysis 2021: "Implementation details".
 
     Example:
         >>> from monai_spct.functional import initial_gamma

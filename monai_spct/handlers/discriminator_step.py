@@ -71,8 +71,9 @@ class DiscriminatorStep:
         """One step."""
         trainer: Any = engine
         step: Step = trainer.step
-        image, unlabeled_image = step.require_images(type(self).__name__)
-        unlabeled = step.require_unlabeled(type(self).__name__)
+        image, unlabeled_image, unlabeled = (
+            step.require(name, type(self).__name__) for name in ("image", "unlabeled_image", "unlabeled")
+        )
         self.discriminator.train()
         self.optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():

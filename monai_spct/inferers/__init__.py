@@ -1,4 +1,4 @@
-"""Inferers: which networks run on what."""
+"""Inferers for training and for whole volumes."""
 
 from monai_spct.inferers.monte_carlo import MonteCarloDropout
 from monai_spct.inferers.semi_supervised import SemiSupervisedInferer

@@ -1,4 +1,4 @@
-"""How uncertain networks are: several passes with dropout, and the entropy of their mean."""
+"""Uncertainty of networks by Monte Carlo dropout."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ __all__ = ["MonteCarloDropout"]
 
 
 class MonteCarloDropout:
-    r"""The entropy of the mean prediction over several passes with dropout and with noise on the image.
+    r"""Entropy of the mean prediction over several passes with dropout and with noise on the image.
 
-    Only the dropout layers are in training mode during the passes. Normalizations stay in the mode that they are in, so
-    that in evaluation mode their running statistics are used and not changed.
+    Only the dropout layers are in training mode during the passes.
 
     Args:
         passes: number of passes :math:`T`.
         noise: standard deviation of Gaussian noise on the image, which is cut off at twice that; 0 for none.
 
     Raises:
-        ValueError: when a setting is out of its range; in the call, when there is neither noise nor dropout, so that
-            all passes would be equal.
+        ValueError: when a setting is out of range; in the call, when there is neither noise nor dropout.
 
     Reference:
         Yu et al., "Uncertainty-aware self-ensembling model for semi-supervised 3D left atrium segmentation",

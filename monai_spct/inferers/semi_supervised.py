@@ -1,4 +1,4 @@
-"""Which networks run on what in a training iteration."""
+"""The forward passes of a training iteration."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from monai_spct.networks import Ensemble, batch_statistics
 
 __all__ = ["SemiSupervisedInferer"]
 
-Transform = Callable[[Tensor], tuple[Tensor, Callable[[Tensor], Tensor]]]
-
 
 class SemiSupervisedInferer(Inferer):
-    """Students see labeled and augmented unlabeled images in one pass, teachers the original ones.
+    """Students see labeled and augmented unlabeled images in one pass, teachers the original unlabeled ones.
 
     One pass over both kinds of images gives a batch normalization the statistics of both, and costs less than two.
 
     Args:
         teachers: frozen networks, one for each student, which run without gradient in the mode that they are in, see
             also ``batch_statistics``; none for methods without teachers.
-        transform: from images to augmented ones and a function that takes predictions back, for example
-            :class:`~monai_spct.transforms.RandomQuarterTurn`; none leaves the images as they are.
+        transform: called as ``transform(images, *dense)``, returns all of its arguments with one draw of an
+            augmentation, for example :class:`~monai_spct.transforms.RandomQuarterTurn`. The predictions of the
+            teachers, ``(K, U, C, *S)``, are transformed like the images that the students see. None for no
+            augmentation.
         uncertainty: from teachers and unlabeled images to the teachers' uncertainty at each voxel, for example
             :class:`~monai_spct.inferers.MonteCarloDropout`; needs teachers.
         discriminator: from images and the students' probabilities to a logit for each image, for example
-            :class:`~monai_spct.networks.Discriminator`. Here it judges and does not learn.
+            :class:`~monai_spct.networks.Discriminator`. It does not learn here.
         batch_statistics: whether the teachers' batch normalizations go by the unlabeled batch, as the students' do by
-            theirs, instead of the running statistics, which come from all images alike. Where intensities differ
-            between patients, as in MRI of several centers, the running ones let teachers miss a structure, and
-            students learn to miss it.
+            theirs, instead of the running statistics. Where intensities differ between patients, as in MRI of several
+            centers, the running ones let teachers miss a structure, and students learn to miss it.
 
     Raises:
-        ValueError: when there is an ``uncertainty`` but no teacher, or ``batch_statistics`` is no truth value.
+        ValueError: when there is an ``uncertainty`` but no teacher, or ``batch_statistics`` is not a bool.
 
     Example:
         >>> import torch
@@ -56,7 +55,7 @@ class SemiSupervisedInferer(Inferer):
         self,
         *,
         teachers: Ensemble | None = None,
-        transform: Transform | None = None,
+        transform: Callable[..., tuple[Tensor, ...]] | None = None,
         uncertainty: Callable[[Ensemble, Tensor], Tensor] | None = None,
         discriminator: nn.Module | None = None,
         batch_statistics: bool = True,
@@ -64,7 +63,7 @@ class SemiSupervisedInferer(Inferer):
         super().__init__()
         if uncertainty is not None and teachers is None:
             raise ValueError("`uncertainty` is that of the `teachers`, and there are none.")
-        if not isinstance(batch_statistics, bool):  # a word from a command line would count as true
+        if not isinstance(batch_statistics, bool):  # a string from a command line would count as true
             raise ValueError(f"`batch_statistics` must be True or False, got {batch_statistics!r}.")
         self.teachers = teachers
         self.transform = transform
@@ -75,7 +74,7 @@ class SemiSupervisedInferer(Inferer):
     def __call__(
         self, inputs: Tensor, network: Callable[..., Any], *args: Any, unlabeled: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
-        """The tensors of a :class:`~monai_spct.objectives.Step`: ``labeled`` and, where there are such, the others.
+        """The tensors of a :class:`~monai_spct.objectives.Step`, as far as there are such.
 
         Args:
             inputs: labeled images, ``(B, C_in, *S)``.
@@ -91,26 +90,31 @@ class SemiSupervisedInferer(Inferer):
                 "labeled and unlabeled images must have the same channels and size, got "
                 f"{tuple(inputs.shape[1:])} and {tuple(unlabeled.shape[1:])}."
             )
-        augmented, undo = (unlabeled, _unchanged) if self.transform is None else self.transform(unlabeled)
-        images = torch.cat([inputs, augmented])
+        dense = {} if self.teachers is None else self._taught(self.teachers, unlabeled)
+        if self.transform is not None:
+            unlabeled, *values = self.transform(unlabeled, *dense.values())
+            dense = dict(zip(dense, values, strict=True))
+        if "uncertainty" in dense:
+            dense["uncertainty"] = dense["uncertainty"].squeeze(2)
+        images = torch.cat([inputs, unlabeled])
         if inputs.ndim == 4 and inputs.stride(1) == 1:  # the joint batch of images that are channels last is not
             images = images.to(memory_format=torch.channels_last)
         logits = network(images, *args, **kwargs)
-        predictions = {
-            "labeled": logits[:, : len(inputs)],
-            "unlabeled": undo(log_softmax(logits[:, len(inputs) :], dim=2)),
-        }
-        if self.teachers is not None:
-            mode = batch_statistics(self.teachers) if self.batch_statistics else nullcontext()
-            with torch.no_grad(), mode:  # teachers learn by averaging alone
-                predictions["teacher"] = log_softmax(self.teachers.logits(unlabeled), dim=2)
-                if self.uncertainty is not None:
-                    predictions["uncertainty"] = self.uncertainty(self.teachers, unlabeled)
+        log_probs = log_softmax(logits[:, len(inputs) :], dim=2)
+        predictions = {"labeled": logits[:, : len(inputs)], "unlabeled": log_probs, **dense}
         if self.discriminator is not None:
             with _frozen(self.discriminator):
-                logits = [self.discriminator(unlabeled, log_probs.exp()) for log_probs in predictions["unlabeled"]]
-            predictions.update(discriminator_logits=torch.stack(logits), image=inputs, unlabeled_image=unlabeled)
+                seen = torch.stack([self.discriminator(unlabeled, each.exp()) for each in log_probs])
+            predictions.update(discriminator_logits=seen, image=inputs, unlabeled_image=unlabeled)
         return predictions
+
+    def _taught(self, teachers: Ensemble, unlabeled: Tensor) -> dict[str, Tensor]:
+        mode = batch_statistics(teachers) if self.batch_statistics else nullcontext()
+        with torch.no_grad(), mode:  # teachers learn by averaging alone
+            dense = {"teacher": log_softmax(teachers.logits(unlabeled), dim=2)}
+            if self.uncertainty is not None:
+                dense["uncertainty"] = self.uncertainty(teachers, unlabeled).unsqueeze(2)  # with an axis for classes
+        return dense
 
 
 @contextmanager
@@ -124,7 +128,3 @@ def _frozen(module: nn.Module) -> Iterator[None]:
     finally:
         for parameter in learning:
             parameter.requires_grad_(True)
-
-
-def _unchanged(prediction: Tensor) -> Tensor:
-    return prediction

@@ -1,4 +1,4 @@
-"""A volume through a network for slices."""
+"""Inference of volumes by networks for slices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["VolumeInferer"]
 
 
 class VolumeInferer(Inferer):
-    """Each slice of a volume goes whole through a 2-D network, several at a time.
+    """Run a 2-D network on whole slices of a volume, several at a time.
 
-    The slices are those along the last axis, axial in MONAI's volumes. The network must take any size, as those of this
-    package do; MONAI's ``SliceInferer`` cuts windows for networks that do not.
+    The slices are those along the last axis, axial in MONAI's volumes. The network must take any size;
+    MONAI's ``SliceInferer`` cuts windows for networks that do not.
 
     Args:
         batch_size: slices in a batch.

@@ -26,8 +26,8 @@ class SelfPacedJSDLoss(_Loss):
         \rho \Bigl[ \mathcal{H}\bigl(\sum_k \pi_k\, p^k\bigr) - (1 - \alpha) \sum_k \pi_k\, \mathcal{H}(p^k) \Bigr],
         \qquad \rho = \sum_k w_k, \quad \pi_k = w_k / \rho
 
-    so that networks first agree where they nearly do, and on harder voxels as :math:`\gamma` grows. ``gamma`` and
-    ``alpha`` are attributes that may be set between iterations. No gradient flows through the weights.
+    so that networks first agree where they nearly do, and on harder voxels as :math:`\gamma` grows. No gradient flows
+    through the weights. ``gamma`` and ``alpha`` may be set between iterations.
 
     Args:
         gamma: the learning pace :math:`\gamma`, positive. Around 0.2 at first; above

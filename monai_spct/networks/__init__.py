@@ -1,4 +1,4 @@
-"""Networks: backbones from an image to logits, and ensembles of them."""
+"""Backbones, and ensembles of them."""
 
 from monai_spct.networks.batch_statistics import batch_statistics
 from monai_spct.networks.checks import check_crop_size

@@ -1,4 +1,4 @@
-"""Batch normalization by the batch's own statistics, without a trace in the running ones."""
+"""Batch normalization by the batch, without updates of the running statistics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["batch_statistics"]
 
 @contextmanager
 def batch_statistics(module: nn.Module) -> Iterator[None]:
-    """While this lasts, batch normalizations in ``module`` normalize by their batch; running statistics do not change.
+    """Context in which batch normalizations go by their batch and leave the running statistics as they are.
 
     All else, dropout included, stays in the mode that it is in.
 
     Args:
-        module: any module; what it has of other normalizations is not touched.
+        module: any module; other normalizations are not touched.
 
     Example:
         >>> import torch

@@ -13,36 +13,14 @@ __all__ = ["check_axes", "check_crop_size", "check_dims_and_channels", "probabil
 
 
 def check_dims_and_channels(spatial_dims: int, in_channels: int, out_channels: int) -> tuple[int, int, int]:
-    """The settings that each backbone has, if there is a network for them, else a ``ValueError``.
-
-    Args:
-        spatial_dims: 2 for images, 3 for volumes.
-        in_channels: image channels, at least 1.
-        out_channels: classes, at least 1.
-
-    Returns:
-        The three, as ``int``.
-
-    Example:
-        >>> from monai_spct.networks.checks import check_dims_and_channels
-        >>> check_dims_and_channels(4, 1, 2)
-        Traceback (most recent call last):
-        ...
-        ValueError: `spatial_dims` must be 2 or 3, got 4.
-    """
+    """The three as ``int``, or a ``ValueError`` if there is no such network."""
     if spatial_dims not in (2, 3):
         raise ValueError(f"`spatial_dims` must be 2 or 3, got {spatial_dims!r}.")
     return int(spatial_dims), at_least("in_channels", in_channels, 1), at_least("out_channels", out_channels, 1)
 
 
 def probability(name: str, value: float) -> float:
-    """``value`` as a ``float`` if it lies in [0, 1), else a ``ValueError``: 1 would drop all there is.
-
-    Example:
-        >>> from monai_spct.networks.checks import probability
-        >>> probability("dropout", 0)
-        0.0
-    """
+    """``value`` as a ``float`` if it lies in [0, 1), else a ``ValueError``."""
     if not 0 <= value < 1:  # also refuses nan
         raise ValueError(f"`{name}` must be a probability in [0, 1), got {value!r}.")
     return float(value)  # a scripted dropout takes no integers
@@ -52,19 +30,6 @@ def check_axes(network: str, spatial_dims: int, x: Tensor) -> None:
     """A ``ValueError`` if ``x`` is not ``(B, C, *S)`` with ``spatial_dims`` axes of space.
 
     ``forward`` calls it, so it stays within what ``torch.jit.script`` compiles.
-
-    Args:
-        network: name of the network, for the message.
-        spatial_dims: 2 for images, 3 for volumes.
-        x: input of the network.
-
-    Example:
-        >>> import torch
-        >>> from monai_spct.networks.checks import check_axes
-        >>> check_axes("ENet", 2, torch.zeros(1, 8, 8))
-        Traceback (most recent call last):
-        ...
-        ValueError: ENet with `spatial_dims` = 2 takes (B, C, *S) of 4 axes, got 3 axes.
     """
     if x.dim() != spatial_dims + 2:
         raise ValueError(

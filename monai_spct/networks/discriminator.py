@@ -1,4 +1,4 @@
-"""A network that judges segmentations."""
+"""The discriminator of adversarial training."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Discriminator"]
 
 
 class Discriminator(nn.Module):
-    """How much a segmentation looks like one of a labeled image: one logit for each image with its probabilities.
+    """One logit for each image and its segmentation: whether the image is a labeled one.
 
-    MONAI's ``PatchDiscriminator`` on image and class probabilities together, its logits on patches averaged. With
-    instance normalization, so that the logits on an image does not depend on its batch.
+    MONAI's ``PatchDiscriminator`` on image and class probabilities together, averaged over the patches. With instance
+    normalization, so that the logit of an image does not depend on its batch.
 
     Args:
         spatial_dims: 2 or 3.

@@ -24,18 +24,8 @@ def max_unpool(values: Tensor, indices: Tensor, size: list[int]) -> Tensor:
 
     Args:
         values: ``(B, C, *S)``.
-        indices: ``(B, C, *S)``, as max pooling without overlap returns them: positions in the flattened space ``size``.
+        indices: ``(B, C, *S)``, as max pooling without overlap returns them.
         size: the space before pooling.
-
-    Returns:
-        ``(B, C, *size)``.
-
-    Example:
-        >>> image = torch.tensor([[[[1.0, 5.0, 2.0], [4.0, 3.0, 6.0]]]])
-        >>> pooled, indices = F.max_pool2d(image, 2, ceil_mode=True, return_indices=True)
-        >>> max_unpool(pooled, indices, [2, 3])
-        tensor([[[[0., 5., 0.],
-                  [0., 0., 6.]]]])
     """
     voxels = 1
     for n in size:
@@ -46,19 +36,7 @@ def max_unpool(values: Tensor, indices: Tensor, size: list[int]) -> Tensor:
 
 
 def crop(x: Tensor, size: list[int]) -> Tensor:
-    """The first voxels along each axis of space: what upsampling gives, cut to what rounding up in pooling has seen.
-
-    Args:
-        x: ``(B, C, *S)``.
-        size: at most ``S``.
-
-    Returns:
-        ``(B, C, *size)``, of the same memory format.
-
-    Example:
-        >>> crop(torch.tensor([[[[1, 2, 3], [4, 5, 6]]]]), [1, 2])
-        tensor([[[[1, 2]]]])
-    """
+    """The first voxels along each axis: ``(B, C, *S)`` to ``(B, C, *size)``, of the same memory format."""
     # negative padding rather than slices: the result is dense at every size, for torch.export and for users who `view`
     surplus: list[int] = []
     for axis in range(x.dim() - 1, 1, -1):
@@ -223,34 +201,31 @@ class _Up(nn.Module):
 class ENet(nn.Module):
     """ENet: a residual network that downsamples early and has few parameters.
 
-    Paszke, Chaurasia, Kim and Culurciello, *ENet: A Deep Neural Network Architecture for Real-Time Semantic
-    Segmentation*, arXiv:1606.02147, 2016, table 1 and figure 2. As there, the encoder uses PReLU and the decoder ReLU,
-    and max-unpooling takes the encoder's indices. What the text leaves open: a bottleneck works on a quarter of its
-    output channels, and the last, full convolution is 2x2 with a bias. With the default arguments there are 362,811
-    parameters, and 0.37 million numbers with the running statistics of BatchNorm. The pair of asymmetric convolutions
-    becomes a triple (5x1x1, 1x5x1, 1x1x5) in three dimensions.
+    As in the paper, the encoder uses PReLU and the decoder ReLU, and max-unpooling takes the encoder's indices. What
+    the paper leaves open: a bottleneck works on a quarter of its output channels, and the last, full convolution is 2x2
+    with a bias. There are 362,811 parameters, and 0.37 million numbers with the running statistics of BatchNorm. In
+    three dimensions the pair of asymmetric convolutions becomes a triple.
 
-    Any input size works, odd ones too, and the output has exactly the input's size: each downsampling rounds up, and
-    each upsampling is cropped to the size that was seen on the way down. (Padding the image itself to a multiple of
-    eight would let BatchNorm average over pixels that are not there: a third of them for 17 x 23.) In training
-    BatchNorm needs more than one value for each channel at an eighth of the resolution: several images, or larger ones.
-
-    The module can be scripted, traced, exported and compiled, for any size at once (exported: for all but the
-    smallest). In two dimensions the output follows the memory format of the input and the weights, and
-    ``channels_last`` trains faster. The backward pass is deterministic where torch's max pooling is: on CUDA not in
-    three dimensions.
+    Any input size works, and the output has exactly the input's size: each downsampling rounds up, and each upsampling
+    is cropped to the size before. (Padding the image instead would let BatchNorm average over pixels that are not
+    there.) In training BatchNorm needs more than one value for each channel at an eighth of the resolution. The module
+    can be scripted, traced, exported and compiled for any size. The backward pass is deterministic where torch's max
+    pooling is: on CUDA not in three dimensions.
 
     Args:
         spatial_dims: 2 for images, 3 for volumes.
         in_channels: image channels.
         out_channels: classes; the output is logits.
         features: channels after the initial block, a multiple of four; the later stages have four and eight times as
-            many. The initial convolution makes ``features - in_channels`` of them and the pooled image is the rest;
-            from ``in_channels = features`` on, the convolution makes them all and the pooled image is left out.
+            many. From ``in_channels = features`` on, the pooled image is left out of the initial block.
         dropout: probability to drop a channel of a residual branch, in stage 1 and in all later stages.
 
     Raises:
-        ValueError: When an argument is out of its range, or the input has not ``spatial_dims + 2`` axes.
+        ValueError: when an argument is out of range, or the input has not ``spatial_dims + 2`` axes.
+
+    Reference:
+        Paszke, Chaurasia, Kim and Culurciello, "ENet: A deep neural network architecture for real-time semantic
+        segmentation", arXiv:1606.02147, 2016, table 1 and figure 2.
 
     Example:
         >>> network = ENet(spatial_dims=2, in_channels=1, out_channels=4).eval()

@@ -1,4 +1,4 @@
-"""Several networks for one task as one module, and frozen copies that serve as teachers."""
+"""Several networks as one module, and frozen copies that serve as teachers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Ensemble(nn.Module):
-    """K networks for one task, of equal or different architectures.
+    """K networks for one task, of equal or different architectures, as one module.
 
-    In training mode the forward pass returns what each network says, in evaluation mode their soft vote, so that one
-    module has one optimizer, one checkpoint and one export. The vote is a probability: no softmax belongs behind it.
+    In training mode the forward pass returns the logits of each network, in evaluation mode their soft vote. The vote
+    is a probability: no softmax belongs behind it.
 
     Args:
         networks: modules from ``(B, C_in, *S)`` to logits ``(B, C, *S)``.
@@ -44,7 +44,7 @@ class Ensemble(nn.Module):
         self.networks = nn.ModuleList(networks)
 
     def logits(self, image: Tensor) -> Tensor:
-        """What each network says, in any mode: logits ``(K, B, C, *S)`` for ``(B, C_in, *S)``."""
+        """Logits ``(K, B, C, *S)`` of each network for images ``(B, C_in, *S)``, in any mode."""
         return torch.stack([network(image) for network in self.networks])
 
     def forward(self, image: Tensor) -> Tensor:
@@ -56,13 +56,12 @@ class Ensemble(nn.Module):
 
 
 def build_ensemble(network: Callable[[], nn.Module], *, num_views: int, seed: int) -> Ensemble:
-    """An ensemble of networks of one architecture whose first weights all differ and depend on the seed alone.
+    """Build an ensemble of one architecture; all initial weights differ and depend on the seed alone.
 
     Args:
         network: makes a network with fresh random weights.
         num_views: number of networks K.
-        seed: of the weights. The global random state is neither read nor changed, since building a data loader beside
-            the networks resets it.
+        seed: of the weights. The global random state is neither read nor changed: building a data loader resets it.
 
     Raises:
         ValueError: when ``num_views`` is not a whole number of at least 1.
@@ -79,16 +78,13 @@ def build_ensemble(network: Callable[[], nn.Module], *, num_views: int, seed: in
 
 
 def compiled(module: Module, **kwargs: Any) -> Module:
-    """The same networks, with the same weights, behind ``torch.compile``.
+    """Compile a module; of an :class:`Ensemble` each network by itself, so that equal ones are compiled once.
 
-    Each network of an :class:`Ensemble` is compiled by itself. So networks of one architecture share what the first of
-    them was compiled to, and the cost does not grow with their number. The given module stays as it is, for validation
-    with images of many sizes, for checkpoints and for export.
+    The result shares its weights with the given module, which stays as it is for validation, checkpoints and export.
 
     Args:
         module: an ensemble, or any other module, which is compiled as a whole.
-        kwargs: arguments of ``torch.compile``. By default every new size of image is compiled anew (``dynamic=False``):
-            training has one size.
+        kwargs: arguments of ``torch.compile``; ``dynamic=False`` by default, since training has one size of image.
 
     Example:
         >>> import torch
@@ -108,7 +104,7 @@ def compiled(module: Module, **kwargs: Any) -> Module:
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:
-    """A copy in evaluation mode that no optimizer will change: what a teacher starts as.
+    """A copy in evaluation mode and without gradients, as a teacher starts.
 
     Args:
         module: any module.

@@ -1,4 +1,4 @@
-"""PReLU with a backward pass that is fast on CPUs."""
+"""PReLU with a fast backward pass on CPUs."""
 
 from __future__ import annotations
 

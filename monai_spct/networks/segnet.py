@@ -29,30 +29,15 @@ def _convs(spatial_dims: int, channels: Sequence[int]) -> nn.Sequential:
 class SegNet(nn.Module):
     """SegNet: the convolutions of VGG16 and their mirror image, joined by the positions of maxima.
 
-    Badrinarayanan, Kendall and Cipolla, *SegNet: A Deep Convolutional Encoder-Decoder Architecture for Image
-    Segmentation*, IEEE TPAMI 39(12), 2017, figure 2. Max-unpooling puts features back to where the encoder's pooling
-    took them from; nothing else goes from encoder to decoder. Wang et al. 2021 (Medical Image Analysis 73, 102146) use
-    it with 29.46 million parameters. With the default arguments there are 29,444,164, and 29.46 million numbers with
-    the running statistics of BatchNorm. (Counted like that, :class:`~monai_spct.networks.ENet` has its published number
-    as well.) What the text leaves open:
+    Max-unpooling puts features back to where the encoder's pooling took them from; nothing else goes from encoder to
+    decoder. Wang et al. 2021 (Medical Image Analysis 73, 102146) use it with 29.46 million parameters; here there are
+    29,444,164, and 29.46 million numbers with the running statistics of BatchNorm. BatchNorm follows each convolution
+    but the last, which is the 3x3 classifier, as in SegNet's released models; convolutions have biases, as VGG16 has.
 
-    - BatchNorm follows each convolution but the last, as in SegNet's paper. A network without any, and with a 1x1
-      convolution as classifier behind 13 decoder layers, would also have 29.46 million parameters.
-    - The 13th layer of the decoder is the classifier, a 3x3 convolution, as in SegNet's released models. A 1x1
-      convolution behind it would make 29.48 million parameters and 29.50 million numbers.
-    - Convolutions have biases, as VGG16 has. BatchNorm makes them idle: their gradient is zero but for rounding.
-      Without them there would be 29.45 million numbers.
-
-    Any input size works, from one pixel on, and the output has exactly the input's size: each pooling rounds up, and
-    each unpooling restores the size that was seen on the way down. (Padding the image itself to a multiple of 32 would
-    let BatchNorm average over pixels that are not there.) In training BatchNorm needs more than one value for each
-    channel at a sixteenth of the resolution: several images, or one that is longer than 16 along some axis.
-
-    Weights start from He's normal distribution, as in SegNet's paper, and biases as in torch; none are trained already.
-
-    The module can be scripted, traced and compiled for any size at once, and exported for all sizes above 32. In two
-    dimensions the output follows the memory format of the input and the weights. The backward pass is deterministic
-    where torch's max pooling is: on CUDA not in three dimensions.
+    Any input size works, and the output has exactly the input's size: each pooling rounds up, and each unpooling
+    restores the size before. In training BatchNorm needs more than one value for each channel at a sixteenth of the
+    resolution. The module can be scripted, traced and compiled for any size, and exported for sizes above 32. The
+    backward pass is deterministic where torch's max pooling is: on CUDA not in three dimensions.
 
     Args:
         spatial_dims: 2 for images, 3 for volumes.
@@ -60,11 +45,14 @@ class SegNet(nn.Module):
         out_channels: classes; the output is logits.
         features: channels at full resolution; each of the first three poolings doubles them.
         dropout: probability to drop a value behind the three deepest poolings and the three deepest blocks of the
-            decoder, where Bayesian SegNet (Kendall, Badrinarayanan and Cipolla, BMVC 2017) has its dropout of 0.5. The
-            network is deterministic by default; what measures uncertainty by dropout needs one.
+            decoder, as in Bayesian SegNet (Kendall, Badrinarayanan and Cipolla, BMVC 2017), which has 0.5.
 
     Raises:
-        ValueError: When an argument is out of its range, or the input has not ``spatial_dims + 2`` axes.
+        ValueError: when an argument is out of range, or the input has not ``spatial_dims + 2`` axes.
+
+    Reference:
+        Badrinarayanan, Kendall and Cipolla, "SegNet: A deep convolutional encoder-decoder architecture for image
+        segmentation", IEEE TPAMI 39(12), 2017, figure 2.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""U-Net with the channels of its paper and batch normalization, for images of any size."""
+"""U-Net with batch normalization, for images of any size."""
 
 from __future__ import annotations
 
@@ -41,37 +41,28 @@ class _Up(nn.Module):
 class UNet(nn.Module):
     """U-Net: four times down by pooling, four times up, with the encoder's features beside the upsampled ones.
 
-    Ronneberger, Fischer and Brox, *U-Net: Convolutional Networks for Biomedical Image Segmentation*, MICCAI 2015,
-    figure 1. Wang et al. 2021 (Medical Image Analysis 73, 102146) describe it alike, with 31.04 million parameters.
-    With the default arguments there are 31,036,676. What the text leaves open, and what the number says about it:
+    Wang et al. 2021 (Medical Image Analysis 73, 102146) use it with 31.04 million parameters; here there are
+    31,036,676. Convolutions are padded. BatchNorm follows each 3x3 convolution and replaces its bias. One transposed
+    2x2 convolution with a bias upsamples and halves the channels.
 
-    - Upsampling and the convolution that halves the channels are one transposed 2x2 convolution with a bias. (A 3x3
-      convolution behind an interpolation would make 34.5 million parameters.)
-    - BatchNorm follows each 3x3 convolution, whose bias it replaces. Without a norm there are 31.03 million parameters;
-      biases in front of the norm would not show in the rounded number.
-    - Convolutions are padded, so that nothing of the image is lost and the encoder's features need no cropping.
-
-    Any input size works, from one pixel on, and the output has exactly the input's size: each pooling rounds up, and
-    what is upsampled is cropped to the size that was seen on the way down. (Padding the image itself to a multiple of
-    16 would let BatchNorm average over pixels that are not there.) In training BatchNorm needs more than one value for
-    each channel at a sixteenth of the resolution: several images, or one that is longer than 16 along some axis.
-
-    Weights start from He's normal distribution, as in U-Net's paper, and biases as in torch.
-
-    The module can be scripted, traced and compiled for any size at once, and exported for all sizes above 16. In two
-    dimensions the output follows the memory format of the input and the weights. The backward pass is deterministic
-    where torch's max pooling is: on CUDA not in three dimensions.
+    Any input size works, and the output has exactly the input's size: each pooling rounds up, and what is upsampled is
+    cropped to the size before. In training BatchNorm needs more than one value for each channel at a sixteenth of the
+    resolution. The module can be scripted, traced and compiled for any size, and exported for sizes above 16. The
+    backward pass is deterministic where torch's max pooling is: on CUDA not in three dimensions.
 
     Args:
         spatial_dims: 2 for images, 3 for volumes.
         in_channels: image channels.
         out_channels: classes; the output is logits.
         features: channels at full resolution; each pooling doubles them.
-        dropout: probability to drop a value behind the last convolution before the way up, where U-Net's paper has its
-            dropout. The network is deterministic by default; what measures uncertainty by dropout needs one, often 0.5.
+        dropout: probability to drop a value behind the last convolution before the way up, as in U-Net's paper.
 
     Raises:
-        ValueError: When an argument is out of its range, or the input has not ``spatial_dims + 2`` axes.
+        ValueError: when an argument is out of range, or the input has not ``spatial_dims + 2`` axes.
+
+    Reference:
+        Ronneberger, Fischer and Brox, "U-Net: Convolutional networks for biomedical image segmentation", MICCAI 2015,
+        figure 1.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Trained weights: how many networks a file holds, and the way into a network."""
+"""Files of trained weights."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def count_networks(path: str | os.PathLike[str], *, default: int = 2) -> int:
-    """How many networks the :class:`~monai_spct.networks.Ensemble` had whose weights are in a file.
+    """Number of networks of the :class:`~monai_spct.networks.Ensemble` whose weights are in a file.
 
     Args:
         path: of a ``state_dict``.
-        default: the answer where there is no such file, as before a training.
+        default: returned where there is no such file, as before a training.
 
     Raises:
         ValueError: when the file is damaged, or holds something else.
@@ -39,14 +39,14 @@ def count_networks(path: str | os.PathLike[str], *, default: int = 2) -> int:
 
 
 def load_weights(network: Module, path: str | os.PathLike[str]) -> Module:
-    """The network with the weights of a file.
+    """Load the weights of a file into a network, and return it.
 
     Args:
         network: whose weights are replaced.
         path: of a ``state_dict``, as a training writes it to ``models/model.pt``.
 
     Raises:
-        FileNotFoundError: when there is no such file; says how to get one.
+        FileNotFoundError: when there is no such file.
         ValueError: when the file is damaged, or holds the weights of another network.
 
     Example:

@@ -1,4 +1,4 @@
-"""What is minimized, from tensors only."""
+"""Objectives and their terms, computed from tensors alone."""
 
 from monai_spct.objectives.adversarial import Adversarial, discrimination_loss
 from monai_spct.objectives.co_training import CoTraining, SelfPacedCoTraining

@@ -1,4 +1,4 @@
-"""Students make segmentations of unlabeled images that pass for those of labeled ones."""
+"""Adversarial training against a discriminator of labeled and unlabeled images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Adversarial", "discrimination_loss"]
 
 
 class Adversarial:
-    r"""Students learn that the discriminator takes unlabeled images for labeled ones: binary cross-entropy, a mean.
+    r"""Adversarial loss of the students: binary cross-entropy of the discriminator's logits and "labeled".
 
     The discriminator learns in :class:`~monai_spct.handlers.DiscriminatorStep`, not from this.
 
@@ -34,16 +34,16 @@ class Adversarial:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar."""
-        logits = step.require_discriminator_logits(type(self).__name__)
+        logits = step.require("discriminator_logits", type(self).__name__)
         return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
 
 
 def discrimination_loss(labeled: Tensor, unlabeled: Tensor) -> Tensor:
-    """What the discriminator minimizes: cross-entropy of its logits for labeled (1) and unlabeled (0) images.
+    """Loss of the discriminator: cross-entropy of its logits for labeled (1) and unlabeled (0) images.
 
     Args:
         labeled: logits of any shape.
-        unlabeled: logits of any shape; both kinds count by half.
+        unlabeled: logits of any shape; each kind counts half.
 
     Example:
         >>> import torch

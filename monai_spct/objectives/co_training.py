@@ -1,4 +1,4 @@
-"""Students agree with each other on unlabeled images, easy voxels first."""
+"""Co-training losses: students agree with each other on unlabeled images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CoTraining", "SelfPacedCoTraining"]
 
 
 def _views(step: Step, reader: str) -> Tensor:
-    views = step.require_unlabeled(reader)
+    views = step.require("unlabeled", reader)
     if len(views) < 2:
         raise ValueError(f"co-training needs at least 2 views: `num_views` must be at least 2, got {len(views)}.")
     return views
@@ -28,10 +28,9 @@ def _disagreement(views: Tensor) -> Tensor:
 
 
 class CoTraining:
-    r"""The Jensen-Shannon divergence of the students on unlabeled images, mean over voxels and images, in nats.
+    r"""Jensen-Shannon divergence of the students on unlabeled images, mean over voxels and images, in nats.
 
-    What self-paced co-training is compared with: all voxels count alike from the start. It leaves the note
-    ``disagreement``, the share of voxels at which not all students give the same class.
+    The note ``disagreement`` is the share of voxels at which not all students give the same class.
 
     Raises:
         ValueError: in the call, when there are fewer than 2 students or no unlabeled images.
@@ -57,12 +56,11 @@ class CoTraining:
 
 
 class SelfPacedCoTraining:
-    r"""The self-paced Jensen-Shannon divergence of the students, mean over voxels and images.
+    r"""Self-paced Jensen-Shannon divergence of the students, mean over voxels and images.
 
-    It is the paper's :math:`\mathcal{L}_\mathrm{spc}`. It leaves three notes: ``gamma``, ``selected_share`` (the share
-    of weights above ``eps``) and ``disagreement`` (the share of voxels at which not all students give the same class).
-
-    The loss may rise while students come to agree at a small pace: their weights rise, and it is weighted by their sum.
+    The paper's :math:`\mathcal{L}_\mathrm{spc}`. Notes: ``gamma``, ``selected_share`` (the share of weights above
+    ``eps``) and ``disagreement`` (the share of voxels at which not all students give the same class). At a small
+    :math:`\gamma` the loss may rise while students come to agree, since their weights rise.
 
     Args:
         gamma: :math:`\gamma`, positive, a number or a function of the run's progress.

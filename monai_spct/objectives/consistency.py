@@ -1,4 +1,4 @@
-"""Students agree with their teachers about augmented images."""
+"""Consistency losses: students agree with their teachers under augmentation."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def squared_error(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 class Consistency:
-    r"""What a student says about a augmented image should be what its teacher says about the original.
+    r"""Distance of students' predictions for augmented images from their teachers' for the originals, augmented alike.
 
-    It is the paper's :math:`\mathcal{L}_\mathrm{reg}`, but a mean over voxels and classes.
+    The paper's :math:`\mathcal{L}_\mathrm{reg}`, but a mean over voxels and classes.
 
     Args:
         distance: of two tensors of log-probabilities ``(K, U, C, *S)``, a scalar. By default the squared error of the
@@ -61,12 +61,11 @@ class Consistency:
 
 
 class CertainConsistency:
-    r"""Consistency where the teachers are certain: squared error of the probabilities, mean over classes and voxels.
+    r"""Consistency where the teachers are certain: squared error of probabilities, mean over classes and voxels.
 
     A voxel counts while the entropy of its teacher's mean prediction over several stochastic passes is below
-    :math:`h \ln C`, with :math:`C` classes, since :math:`\ln C` is the largest entropy. It leaves the note
-    ``certain_share``, the share of voxels that count. Where several processes train together, the mean is one over the
-    certain voxels of all of them: each calls it in the same iterations.
+    :math:`h \ln C`, a share of the largest entropy of :math:`C` classes. The note ``certain_share`` is the share of
+    voxels that count. In distributed training the mean is over the certain voxels of all processes.
 
     Args:
         threshold: :math:`h`, 0 to 1, a number or a function of the run's progress.
@@ -102,7 +101,7 @@ class CertainConsistency:
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone; 0 where no voxel is certain."""
         student, teacher = _student_and_teacher(step, type(self).__name__)
-        uncertainty = step.require_uncertainty(type(self).__name__).detach()
+        uncertainty = step.require("uncertainty", type(self).__name__).detach()
         certain = (uncertainty < self.threshold(step.progress) * math.log(student.shape[2])).to(student.dtype)
         error = (student.exp() - teacher.exp()).square().mean(2)
         step.notes["certain_share"] = certain.mean()
@@ -113,7 +112,7 @@ class CertainConsistency:
 
 
 def _student_and_teacher(step: Step, reader: str) -> tuple[Tensor, Tensor]:
-    teacher, student = step.require_teacher(reader), step.require_unlabeled(reader)
+    teacher, student = step.require("teacher", reader), step.require("unlabeled", reader)
     if teacher.shape != student.shape:
         raise ValueError(
             f"predictions of teachers and students differ in shape: {tuple(teacher.shape)} and {tuple(student.shape)}."

@@ -1,4 +1,4 @@
-"""Students commit themselves to a class on unlabeled images."""
+"""Entropy minimization on unlabeled images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["EntropyMinimization"]
 
 
 class EntropyMinimization:
-    r"""The entropy of each student's predictions for unlabeled images, mean over voxels, images and students, in nats.
+    r"""Entropy of each student's predictions for unlabeled images, mean over voxels, images and students, in nats.
 
     Reference:
         Grandvalet and Bengio, "Semi-supervised learning by entropy minimization", NeurIPS 2005.
@@ -27,4 +27,4 @@ class EntropyMinimization:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, or a ``ValueError`` when the step has no unlabeled images."""
-        return entropy(step.require_unlabeled(type(self).__name__), dim=2).mean()
+        return entropy(step.require("unlabeled", type(self).__name__), dim=2).mean()

@@ -1,4 +1,4 @@
-"""What is minimized: a sum of named terms, with weights that may follow a schedule."""
+"""Objectives: sums of named terms, with weights that may follow a schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Schedule: TypeAlias = Callable[[float], float]
 
 
 def as_schedule(value: float | Schedule) -> Schedule:
-    """A number as the schedule that is always this number; a schedule as it is.
+    """A constant schedule of a number; a schedule as it is.
 
     Example:
         >>> from monai_spct.objectives import as_schedule
@@ -30,7 +30,7 @@ def as_schedule(value: float | Schedule) -> Schedule:
 
 
 class WeightedTerm:
-    """``weight * term``.
+    """A term times a weight.
 
     Args:
         term: from a step to a scalar.
@@ -54,9 +54,10 @@ class WeightedTerm:
 
 
 class Objective:
-    """The sum of named terms. The names are what is logged: ``supervised=`` appears as ``supervised_loss``.
+    """Sum of named terms.
 
-    Of a :class:`WeightedTerm` term it leaves the weight as a note: that of ``consistency=`` is ``consistency_weight``.
+    The names are what is logged: ``consistency=`` appears as ``consistency_loss``, and the weight of a
+    :class:`WeightedTerm` as the note ``consistency_weight``.
 
     Args:
         terms: from a step to a scalar, by name; at least one. One that is ``None`` is left out.

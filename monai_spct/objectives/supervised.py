@@ -1,4 +1,4 @@
-"""Learning from labels."""
+"""The supervised loss."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
 
 
 class Supervised:
-    r"""Each student's loss on the labeled images, mean over the students: :math:`\mathcal{L}_\mathrm{sup}`.
+    r"""Mean over the students of their losses on the labeled images, :math:`\mathcal{L}_\mathrm{sup}`.
 
     Args:
-        loss: of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``, as any of MONAI's segmentation losses with
-            ``to_onehot_y=True, softmax=True``. Cross-entropy by default.
+        loss: of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``, such as MONAI's segmentation losses
+            with ``to_onehot_y=True, softmax=True``.
 
     Reference:
         Wang et al., Medical Image Analysis 2021: the supervised loss.

@@ -1,4 +1,4 @@
-"""Transforms of images, each usable alone."""
+"""Transforms of images and predictions."""
 
 from monai_spct.data.check_case import CheckCased
 from monai_spct.transforms.turns import RandomQuarterTurn, turn

@@ -1,8 +1,7 @@
-"""Random quarter turns of a batch of images, and the way back for predictions about it."""
+"""Random quarter turns of images and predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,7 @@ __all__ = ["RandomQuarterTurn", "turn"]
 
 
 def turn(batch: Tensor, turns: np.ndarray, *, spatial_dims: int) -> Tensor:
-    """Each image of a batch, turned by its own number of quarter turns in the plane of the first two spatial axes.
-
-    Only indices move, no value is interpolated.
+    """Turn each image of a batch by its own number of quarter turns, in the plane of the first two spatial axes.
 
     Args:
         batch: ``(..., B, C, *S)``; both axes of the plane have the same length where a turn is odd.
@@ -38,7 +35,7 @@ def turn(batch: Tensor, turns: np.ndarray, *, spatial_dims: int) -> Tensor:
 
 
 class RandomQuarterTurn(Randomizable):
-    """A quarter turn drawn for each image of a batch, and its undo for predictions about the augmented batch.
+    """A random quarter turn for each image of a batch, and the same one for predictions about it.
 
     The turns are in the plane of the first two spatial axes, the axial plane of MONAI's volumes. Images that are not
     square in that plane are turned by half turns only, so that a batch keeps one shape.
@@ -50,10 +47,9 @@ class RandomQuarterTurn(Randomizable):
         >>> import torch
         >>> from monai_spct.transforms import RandomQuarterTurn
         >>> transform = RandomQuarterTurn(seed=0)
-        >>> images = torch.rand(6, 1, 8, 8)
-        >>> augmented, undo = transform(images)
-        >>> bool((augmented == images).all()), bool((undo(augmented) == images).all())
-        (False, True)
+        >>> images, predictions = torch.rand(6, 1, 8, 8), torch.rand(2, 6, 4, 8, 8)
+        >>> [tuple(x.shape) for x in transform(images, predictions)]
+        [(6, 1, 8, 8), (2, 6, 4, 8, 8)]
     """
 
     def __init__(self, *, seed: int | None = None) -> None:
@@ -65,18 +61,13 @@ class RandomQuarterTurn(Randomizable):
         square = data.shape[2] == data.shape[3]
         self.turns = self.R.randint(4, size=len(data)) if square else 2 * self.R.randint(2, size=len(data))
 
-    def __call__(self, images: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """The augmented images ``(B, C, *S)`` and a function that takes predictions ``(..., B, C', *S)`` back."""
+    def __call__(self, images: Tensor, *dense: Tensor) -> tuple[Tensor, ...]:
+        """Images ``(B, C, *S)`` and predictions ``(..., B, C', *S)``, all turned by one draw."""
         self.randomize(images)
-        turns, spatial_dims = self.turns, images.ndim - 2
-
-        def undo(prediction: Tensor) -> Tensor:
-            return turn(prediction, -turns, spatial_dims=spatial_dims)
-
-        return turn(images, turns, spatial_dims=spatial_dims), undo
+        return tuple(turn(each, self.turns, spatial_dims=images.ndim - 2) for each in (images, *dense))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the draws are, so that a run that goes on draws what it would have drawn."""
+        """State of the random generator."""
         _, keys, position, *_ = self.R.get_state(legacy=True)
         return {"keys": torch.from_numpy(np.asarray(keys, dtype=np.int64)), "position": int(position)}
 

@@ -1,4 +1,4 @@
-"""Names of former versions, and what they are called now."""
+"""Configuration keys of former versions."""
 
 from __future__ import annotations
 

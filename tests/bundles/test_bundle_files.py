@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import monai
 import pytest
 import torch
 from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, ReferenceResolver, verify_net_in_out
@@ -100,31 +99,21 @@ def test_a_config_is_valid_json_without_a_key_twice(path):
 
 
 @pytest.mark.parametrize("files", COMBINATIONS.values(), ids=COMBINATIONS.keys())
-def test_whatever_a_config_names_exists(files):
-    content = ConfigParser.load_config_files([str(path) for path in files])
+def test_whatever_a_config_names_or_refers_to_exists(files):
+    parser = ConfigParser()
+    parser.read_config([str(path) for path in files])
     locator, missing, seen = ComponentLocator(), [], 0
-    for place, value in nodes(content):
+    for place, value in nodes(parser.get()):
         if isinstance(value, dict) and "_target_" in value:
             seen += 1
             name = ConfigComponent(config=value, id=place, locator=locator).resolve_module_name()
             if not callable(name if callable(name) else pydoc.locate(name)):
                 missing.append(f"{place}: {value['_target_']}")
-    assert seen > 10
-    assert missing == []
-
-
-@pytest.mark.parametrize("files", COMBINATIONS.values(), ids=COMBINATIONS.keys())
-def test_whatever_a_config_refers_to_is_in_it(files):
-    parser = ConfigParser()
-    parser.read_config([str(path) for path in files])
-    missing, seen = [], 0
-    for place, value in nodes(parser.get()):
-        if isinstance(value, str) and (value.startswith("@") or value.startswith("$")):
-            for reference in ReferenceResolver.match_refs_pattern(value):
-                seen += 1
-                if reference not in parser:
-                    missing.append(f"{place}: @{reference}")
-    assert seen > 30
+        if isinstance(value, str) and value.startswith(("@", "$")):
+            references = ReferenceResolver.match_refs_pattern(value)
+            seen += len(references)
+            missing += [f"{place}: @{reference}" for reference in references if reference not in parser]
+    assert seen > 40
     assert missing == []
 
 
@@ -142,25 +131,21 @@ def test_an_expression_that_reads_other_keys_starts_with_a_dollar(path):
 @pytest.mark.parametrize(
     ("one", "other"),
     [("train", "evaluate"), ("train", "inference"), ("evaluate", "inference")],
-    ids=lambda name: name,
+    ids=str,
 )
 def test_what_two_configs_share_they_say_alike(bundle, one, other):
     first, second = configs(bundle)[one], configs(bundle)[other]
     allowed = {
-        ("train", "evaluate"): {"initialize", "network", "network_def", "num_views", "resampled", "run", "split"},
-        ("train", "inference"): {
-            *("cases", "initialize", "loaded", "network", "network_def", "num_views", "resampled", "run"),
-        },
-        ("evaluate", "inference"): {
-            *("cases", "dataset", "evaluator", "handlers", "initialize", "loaded", "postprocessing", "resampled"),
-        },
-    }[one, other]
+        ("train", "evaluate"): "initialize network network_def num_views resampled run split",
+        ("train", "inference"): "cases initialize loaded network network_def num_views resampled run",
+        ("evaluate", "inference"): "cases dataset evaluator handlers initialize loaded postprocessing resampled",
+    }[one, other].split()
     shared = first.keys() & second.keys()
     assert shared >= {
         *("imports", "bundle_root", "output_dir", "dataset_dir", "datalist", "device", "amp", "structures"),
         *("in_channels", "out_channels", "backbone", "cases", "load", "intensity", "resampling", "preprocessing"),
     }
-    assert {key for key in shared if first[key] != second[key]} <= allowed
+    assert {key for key in shared if first[key] != second[key]} <= set(allowed)
 
 
 @EACH_BUNDLE
@@ -275,25 +260,11 @@ def test_the_metadata_satisfy_the_schema(bundle):
     jsonschema.validate(read(metadata(bundle)), SCHEMA)
 
 
-@pytest.mark.parametrize("key", SCHEMA["required"])
-def test_the_schema_of_this_test_would_notice_a_missing_key(key):
-    content = read(metadata(BUNDLES["acdc"]))
-    del content[key]
-    with pytest.raises(jsonschema.ValidationError, match=key):
-        jsonschema.validate(content, SCHEMA)
-
-
 @EACH_BUNDLE
 def test_the_version_has_its_line_in_the_changelog(bundle):
     content = read(metadata(bundle))
     assert content["version"] in content["changelog"]
     assert content["required_packages_version"]["monai-spct"] == monai_spct.__version__
-
-
-@EACH_BUNDLE
-def test_the_host_is_at_least_as_new_as_the_package_asks(bundle):
-    assert read(metadata(bundle))["monai_version"].split(".")[:2] >= ["1", "6"]
-    assert monai.__version__.split(".")[:2] >= ["1", "6"]
 
 
 @EACH_BUNDLE
@@ -321,19 +292,6 @@ def test_the_network_takes_and_gives_what_the_metadata_say(tmp_path, config, any
         any=anything,
         output_dir=str(tmp_path),
     )
-
-
-@EACH_BUNDLE
-def test_what_the_network_gives_are_probabilities(tmp_path, bundle):
-    parser = ConfigParser()
-    parser.read_config(str(bundle / "configs" / "inference.json"))
-    parser["output_dir"] = str(tmp_path)
-    network = parser.get_parsed_content("network_def").eval()
-    pred = network(torch.rand(2, 1, 32, 48))
-    outputs = read(metadata(bundle))["network_data_format"]["outputs"]
-    assert pred.shape == (2, outputs["pred"]["num_channels"], 32, 48)
-    assert pred.min() >= 0
-    torch.testing.assert_close(pred.sum(1), torch.ones(2, 32, 48))
 
 
 # The other files

@@ -266,7 +266,7 @@ def test_p22_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path):
 
 
 def test_an_inferer_without_a_discriminator_is_refused():
-    with pytest.raises(ValueError, match=r"`DiscriminatorStep` needs the images: give .* its `discriminator`"):
+    with pytest.raises(ValueError, match=r"`DiscriminatorStep` needs `image`: give .* its `discriminator`"):
         Run(judge=False).go()
 
 

@@ -5,7 +5,7 @@ from monai.data import MetaTensor
 from torch import nn
 
 from monai_spct.inferers import VolumeInferer
-from monai_spct.networks import ENet, build_ensemble
+from monai_spct.networks import build_ensemble
 
 AFFINE = np.diag([-1.25, -1.25, 10.0, 1.0])
 
@@ -37,15 +37,6 @@ def test_the_network_sees_no_more_slices_at_once_than_asked_for():
     assert sizes == [(4, 1, 9, 7), (4, 1, 9, 7), (2, 1, 9, 7)]
 
 
-def test_enet_takes_volumes_of_odd_sizes():
-    volume, vote = torch.rand(1, 1, 33, 21, 4), build_ensemble(ENet, num_views=2, seed=0).eval()
-    with torch.no_grad():
-        whole = VolumeInferer(batch_size=3)(volume, vote)
-        last = vote(volume[..., 3])
-    torch.testing.assert_close(whole[..., 3], last, rtol=0, atol=1e-5)
-    torch.testing.assert_close(whole.sum(1), torch.ones(1, 33, 21, 4))
-
-
 def test_the_geometry_of_the_input_stays():
     plain = torch.rand(1, 1, 9, 7, 5)
     volume = MetaTensor(plain, affine=AFFINE, meta={"filename_or_obj": "patient007.nii.gz"})
@@ -62,12 +53,6 @@ def test_the_geometry_of_the_input_stays():
     torch.testing.assert_close(result.as_tensor(), VolumeInferer()(plain, network()))
 
 
-def test_the_result_has_the_type_of_the_prediction():
-    volume = torch.randint(9, (1, 1, 9, 7, 5))
-    assert VolumeInferer()(volume, lambda slices: slices.double() / 2).dtype == torch.float64
-    assert type(VolumeInferer()(volume.float(), network())) is torch.Tensor
-
-
 def test_further_arguments_reach_the_network():
     volume = torch.rand(1, 1, 9, 7, 5)
     result = VolumeInferer()(volume, lambda slices, factor, *, shift: factor * slices + shift, 2.0, shift=1.0)
@@ -77,9 +62,3 @@ def test_further_arguments_reach_the_network():
 def test_slices_are_refused():
     with pytest.raises(ValueError, match=r"`inputs` must be volumes \(B, C, H, W, D\), got the shape \(1, 1, 9, 7\)"):
         VolumeInferer()(torch.rand(1, 1, 9, 7), network())
-
-
-@pytest.mark.parametrize("batch_size", [0, -1, 1.5], ids=str)
-def test_a_batch_of_nothing_is_refused(batch_size):
-    with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1"):
-        VolumeInferer(batch_size=batch_size)

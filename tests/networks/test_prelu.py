@@ -1,6 +1,5 @@
 """The numbers are those of ``torch.nn.PReLU``, whichever way the module is used."""
 
-import copy
 import io
 
 import pytest
@@ -118,27 +117,6 @@ def test_without_gradients_nothing_is_remembered():
     assert out.grad_fn is None
 
 
-def test_states_are_exchanged_with_torch():
-    mine, torchs = pair_of()
-    fresh = PReLU(3), nn.PReLU(3)
-    fresh[0].load_state_dict(torchs.state_dict())
-    fresh[1].load_state_dict(mine.state_dict())
-    for module in fresh:
-        assert torch.equal(module.weight, mine.weight)
-    assert torch.equal(PReLU(2, init=0.1).weight, nn.PReLU(2, init=0.1).weight)
-
-
-def test_a_deep_copy_is_equal_and_goes_its_own_way():
-    mine, _ = pair_of()
-    x = values_of(7, 3).requires_grad_()
-    expected = answers_of(mine, x)
-    copied = copy.deepcopy(mine)
-    copied.zero_grad()
-    torch.testing.assert_close(answers_of(copied, x), expected, rtol=0, atol=0)
-    copied.weight.data.zero_()
-    assert torch.equal(mine(x), expected[0])
-
-
 def stored(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """Written and read again, as it would be where this package is not installed."""
     file = io.BytesIO()
@@ -164,15 +142,6 @@ def test_exports_give_the_numbers_of_torch(exported):
     torch.testing.assert_close(gradients, expected_gradients)
 
 
-def test_an_input_of_another_dtype_than_the_weight_is_refused_as_by_torch():
-    messages = []
-    for module in pair_of():
-        with pytest.raises(RuntimeError, match="promoting") as error:
-            module(values_of(7, 3).bfloat16().requires_grad_())
-        messages.append(str(error.value))
-    assert messages[0] == messages[1]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_autocasting_gives_what_it_gives_with_torch(dtype):
     x = values_of(4, 3, 6, 5).to(dtype).requires_grad_()
@@ -184,15 +153,3 @@ def test_autocasting_gives_what_it_gives_with_torch(dtype):
     assert out.dtype == expected.dtype
     assert torch.equal(out, expected)
     torch.testing.assert_close(gradients, expected_gradients, rtol=2e-2, atol=2e-2)  # bfloat16 has eight bits
-
-
-def test_gradients_of_each_sample():
-    act, images = PReLU(3).double(), torch.randn(4, 3, 5, 5, dtype=torch.double)
-    weights = {"weight": act.weight.detach()}
-
-    def loss(weights, image):
-        return torch.func.functional_call(act, weights, (image[None],)).square().sum()
-
-    each = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, images)["weight"]
-    expected = torch.stack([torch.func.grad(loss)(weights, image)["weight"] for image in images])
-    torch.testing.assert_close(each, expected)

@@ -28,11 +28,6 @@ def test_the_file_says_how_many_networks_there_are(tmp_path, num_views):
     assert count_networks(str(path), default=5) == num_views
 
 
-def test_teachers_are_counted_like_students(tmp_path):
-    teachers = frozen_copy(build_ensemble(conv, num_views=3, seed=0))
-    assert count_networks(saved(tmp_path / "model.pt", teachers.state_dict())) == 3
-
-
 def test_networks_of_several_architectures_count(tmp_path):
     ensemble = Ensemble([conv(), nn.Conv2d(1, 4, 1), conv()])
     assert count_networks(saved(tmp_path / "model.pt", ensemble.state_dict())) == 3
@@ -57,14 +52,6 @@ def test_loaded_weights_are_those_that_were_saved(tmp_path):
         assert torch.equal(other.state_dict()[name], value), name
     images = torch.rand(2, 1, 8, 8)
     assert torch.equal(other.eval()(images), ensemble.eval()(images))
-
-
-def test_loading_keeps_mode_type_and_gradients_of_the_network(tmp_path):
-    path = saved(tmp_path / "model.pt", conv().double().state_dict())
-    network = frozen_copy(conv())
-    load_weights(network, str(path))
-    assert not network.training
-    assert all(p.dtype == torch.float32 and not p.requires_grad for p in network.parameters())
 
 
 def test_without_a_file_the_message_says_where_it_was_looked_for_and_what_to_do(tmp_path, monkeypatch):

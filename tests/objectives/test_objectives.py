@@ -22,10 +22,7 @@ from monai_spct.objectives import (
     Step,
     Supervised,
     WeightedTerm,
-    as_schedule,
     cross_entropy,
-    discrimination_loss,
-    squared_error,
 )
 from monai_spct.transforms import RandomQuarterTurn
 
@@ -82,41 +79,6 @@ def softmax_by_hand(logits: torch.Tensor, axis: int) -> np.ndarray:
 # Who learns
 
 
-@pytest.mark.parametrize("term", UNLABELED_TERMS.values(), ids=UNLABELED_TERMS.keys())
-def test_a_term_for_unlabeled_images_moves_every_student_and_no_teacher(term):
-    students, teachers = toy_networks(3, seed=0), toy_networks(3, seed=1)
-    step = toy_step(students, teachers)
-    term(step).backward()
-    for student in students:
-        assert all(p.grad.isfinite().all() and p.grad.abs().sum() > 0 for p in student.parameters())
-    assert all(p.grad is None for teacher in teachers for p in teacher.parameters())
-    assert not any(isinstance(note, torch.Tensor) and note.requires_grad for note in step.notes.values())
-
-
-def test_the_supervised_term_moves_every_student():
-    students = toy_networks(3, seed=0)
-    Supervised()(toy_step(students)).backward()
-    assert all(p.grad.abs().sum() > 0 for student in students for p in student.parameters())
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("consistency", "consistency by KL", "certain consistency", "entropy", "co-training"),
-        "co-training, all voxels",
-    ],
-)
-def test_a_step_along_the_gradient_lowers_the_term(name):
-    # with a small pace the term may rise: the more students agree, the more voxels take part
-    term = UNLABELED_TERMS[name]
-    students, teachers = toy_networks(3, seed=0), toy_networks(3, seed=1)
-    optimizer = torch.optim.SGD([p for student in students for p in student.parameters()], lr=1e-3)
-    before = term(toy_step(students, teachers))
-    before.backward()
-    optimizer.step()
-    assert term(toy_step(students, teachers)) < before
-
-
 def small_network(dropout: float = 0.3) -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(1, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU()),
@@ -170,10 +132,11 @@ def test_p23_of_all_networks_students_alone_learn_from_a_term(term):
         assert parameter.grad.abs().sum() > 0, name
     for network in (teachers, discriminator):
         assert {parameter.grad for parameter in network.parameters()} == {None}
+    assert not any(isinstance(note, torch.Tensor) and note.requires_grad for note in step.notes.values())
     assert 0 < step.notes.get("certain_share", 0.5) < 1  # else nothing was shown
 
 
-@pytest.mark.parametrize("share", [0, 1, 3], ids=lambda n: f"{n} parameters frozen before")
+@pytest.mark.parametrize("share", [0, 3], ids=lambda n: f"{n} parameters frozen before")
 def test_a_discriminator_that_has_judged_may_learn_as_before(share):
     students, teachers, discriminator = everyone()
     for parameter in list(discriminator.parameters())[:share]:
@@ -181,21 +144,6 @@ def test_a_discriminator_that_has_judged_may_learn_as_before(share):
     before = [parameter.requires_grad for parameter in discriminator.parameters()]
     assert inferred_step(students, teachers, discriminator).discriminator_logits.requires_grad
     assert [parameter.requires_grad for parameter in discriminator.parameters()] == before
-
-
-def test_a_discriminator_that_fails_may_learn_as_before():
-    students, _, discriminator = everyone()
-    small = torch.rand(2, 1, 7, 7)
-    with pytest.raises(ValueError, match="`Discriminator` needs images of at least 8 voxels"):
-        SemiSupervisedInferer(discriminator=discriminator)(small, students, unlabeled=small)
-    assert {parameter.requires_grad for parameter in discriminator.parameters()} == {True}
-
-
-def test_what_teachers_say_and_how_sure_they_are_have_no_gradient():
-    step = inferred_step(*everyone())
-    assert not step.teacher.requires_grad
-    assert not step.uncertainty.requires_grad
-    assert step.unlabeled.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -208,17 +156,6 @@ def test_a_step_of_the_students_along_a_term_lowers_it(name):
     before.backward()
     optimizer.step()
     assert INFERRED_TERMS[name](inferred_step(students, *others)) < before - 1e-5
-
-
-def test_the_verdict_is_on_the_students_predictions_for_the_unmoved_images():
-    students, teachers, discriminator = everyone()
-    step = inferred_step(students, teachers, discriminator)
-    assert step.discriminator_logits.shape == (2, 3)
-    for k, log_probs in enumerate(step.unlabeled):
-        for u in range(3):
-            alone = discriminator(step.unlabeled_image[u : u + 1], log_probs[u : u + 1].exp())
-            torch.testing.assert_close(step.discriminator_logits[k, u], alone[0], rtol=0, atol=1e-5)
-    assert step.discriminator_logits.std() > 1e-2  # of other images or predictions it would be another one
 
 
 # a term, and what it has a gradient for
@@ -290,30 +227,6 @@ def test_p16_extreme_logits_have_a_finite_loss_and_gradient_in_every_term(term, 
     assert gradients[0].isfinite().all()
 
 
-@DTYPES
-@MAGNITUDES
-def test_p16_cross_entropy_of_extreme_logits_is_their_distance(dtype, magnitude):
-    label = torch.arange(4).repeat(2, 300).reshape(2, 1, 40, 30)
-    right = (magnitude * (2.0 * nn.functional.one_hot(label[:, 0], 4).movedim(-1, 1) - 1)).to(dtype)
-    assert cross_entropy(right, label).item() == pytest.approx(0.0, abs=1e-6)
-    wrong = 2 * right[0, 0, 0, 0].item()  # as it is in this type
-    assert cross_entropy(-right, label).item() == pytest.approx(wrong + math.log(3), rel=1e-5)
-    assert cross_entropy(torch.zeros_like(right), label).item() == pytest.approx(math.log(4))
-
-
-@DTYPES
-@MAGNITUDES
-def test_p16_the_discriminator_has_a_finite_loss_for_extreme_logits(dtype, magnitude):
-    labeled = (magnitude * torch.tensor([1.0, -1, 0, 1])).to(dtype).requires_grad_()
-    unlabeled = (magnitude * torch.tensor([1.0, -1, 0])).to(dtype).requires_grad_()
-    loss = discrimination_loss(labeled, unlabeled)
-    loss.backward()
-    expected = ((magnitude + math.log(2)) / 4 + (magnitude + math.log(2)) / 3) / 2
-    assert loss.item() == pytest.approx(expected, rel=1e-2)
-    assert labeled.grad.isfinite().all()
-    assert unlabeled.grad.isfinite().all()
-
-
 # Supervised
 
 
@@ -325,13 +238,6 @@ def test_supervised_is_the_cross_entropy_of_each_voxel_by_hand():
         for k, b, y, x in np.ndindex(2, 2, 7, 5)
     ]  # fmt: skip
     assert Supervised()(step).item() == pytest.approx(np.mean(losses), abs=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32], ids=str)
-def test_labels_may_have_any_number_type(dtype):
-    step = toy_step(toy_networks(2, seed=0))
-    other = Step(0.0, step.label.to(dtype), step.labeled)
-    assert torch.equal(Supervised()(other), Supervised()(step))
 
 
 def test_supervised_takes_the_losses_of_monai():
@@ -366,18 +272,6 @@ def test_consistency_is_zero_beside_equal_teachers():
 def test_each_student_has_its_own_teacher():
     one, two = toy_networks(2, seed=0)
     assert Consistency()(toy_step([one, two], [one, two])) < Consistency()(toy_step([one, two], [two, one]))
-
-
-def test_consistency_takes_another_distance():
-    step = toy_step(toy_networks(2, seed=0), toy_networks(2, seed=1))
-    p, q = softmax_by_hand(step.unlabeled, axis=2), softmax_by_hand(step.teacher, axis=2)
-    assert Consistency(mean_kl)(step).item() == pytest.approx((p * np.log(p / q)).sum(2).mean(), abs=1e-6)
-
-
-def test_the_squared_error_is_at_most_half():
-    certain, wrong = torch.tensor([0.0, -1e4]), torch.tensor([-1e4, 0.0])
-    assert squared_error(certain, wrong).item() == 1.0  # two classes, each off by one
-    assert squared_error(certain, certain).item() == 0.0
 
 
 @pytest.mark.parametrize("term", [Consistency(), CertainConsistency(0.75)], ids=lambda term: type(term).__name__)
@@ -429,11 +323,6 @@ def test_p21_the_threshold_is_a_share_of_the_largest_entropy_which_depends_on_th
         loss = CertainConsistency(threshold)(step)
         assert step.notes["certain_share"].item() == share
         assert (loss.item() > 0) == (share > 0)
-
-
-def test_where_all_voxels_are_certain_it_is_consistency():
-    step = of_uncertainty(0.9 * math.log(4), 4)
-    torch.testing.assert_close(CertainConsistency(1.0)(step), Consistency()(step))
 
 
 def test_where_no_voxel_is_certain_there_is_no_loss_and_no_gradient():
@@ -550,14 +439,6 @@ def test_p17_the_notes_are_right(students):
     assert 0 < selected < students * 3 * 7 * 5
 
 
-def test_equal_students_leave_no_loss_and_no_disagreement():
-    one = toy_networks(1, seed=0)
-    step = toy_step(one * 2)
-    assert SelfPacedCoTraining(gamma=0.2)(step).item() == pytest.approx(0.0, abs=1e-6)
-    assert step.notes["disagreement"].item() == 0.0
-    assert step.notes["selected_share"].item() == 1.0
-
-
 def test_pace_and_alpha_follow_the_progress():
     students = toy_networks(2, seed=0)
     term = SelfPacedCoTraining(gamma=lambda progress: 0.1 + progress, alpha=lambda progress: progress / 2)
@@ -576,26 +457,11 @@ def test_one_student_alone_is_refused(term):
     ("settings", "message"),
     [
         ({"gamma": 0.0}, "`gamma` must be positive, got 0.0"),
-        ({"gamma": -1.0}, "`gamma` must be positive, got -1.0"),
-        ({"gamma": math.nan}, "`gamma` must be positive, got nan"),
         ({"gamma": lambda progress: 1 - progress}, "`gamma` must be positive, got 0.0"),
-        ({"gamma": 0.2, "alpha": -0.1}, "`alpha` must lie between 0 and 1, got -0.1"),
-        ({"gamma": 0.2, "alpha": 1.1}, "`alpha` must lie between 0 and 1, got 1.1"),
         ({"gamma": 0.2, "alpha": lambda progress: 3 * progress}, "`alpha` must lie between 0 and 1, got 1.5"),
         ({"gamma": 0.2, "eps": 0.0}, "`eps` must be positive, got 0.0"),
-        ({"gamma": 0.2, "eps": 2.0}, "`eps` must lie between 0 and 1, got 2.0"),
     ],
-    ids=[
-        "gamma 0",
-        "gamma below 0",
-        "gamma nan",
-        "gamma falls to 0",
-        "alpha below 0",
-        "alpha above 1",
-        "alpha rises above 1",
-        "eps 0",
-        "eps above 1",
-    ],
+    ids=["gamma", "gamma falls to 0", "alpha rises above 1", "eps"],
 )
 def test_a_setting_out_of_its_range_is_refused_at_once(settings, message):
     with pytest.raises(ValueError, match=message):
@@ -605,25 +471,21 @@ def test_a_setting_out_of_its_range_is_refused_at_once(settings, message):
 # What is missing
 
 
-@pytest.mark.parametrize("term", UNLABELED_TERMS.values(), ids=UNLABELED_TERMS.keys())
-def test_without_unlabeled_images_the_message_says_who_supplies_them(term):
-    step = Step(0.0, torch.zeros(2, 1, 7, 5), torch.zeros(2, 2, 4, 7, 5), teacher=torch.zeros(2, 3, 4, 7, 5))
-    with pytest.raises(ValueError, match="learns from unlabeled images: batches must have an entry `unlabeled`"):
+SUPPLIED = {
+    "unlabeled": ([*UNLABELED_TERMS.values()], "batches must have an entry `unlabeled`"),
+    "teacher": ([Consistency(), CertainConsistency(0.75)], "give `SemiSupervisedInferer` its `teachers`"),
+    "uncertainty": ([CertainConsistency(0.75)], r"its `teachers` and `uncertainty=MonteCarloDropout\(\)`"),
+    "discriminator_logits": ([Adversarial()], "give `SemiSupervisedInferer` its `discriminator`"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "term"), [(name, term) for name, (terms, _) in SUPPLIED.items() for term in terms], ids=str
+)
+def test_a_term_names_the_missing_tensor_and_who_supplies_it(name, term):
+    step = replace(toy_step(toy_networks(2, seed=0), toy_networks(2, seed=1)), **{name: None})
+    with pytest.raises(ValueError, match=f"^`.*` needs `{name}`: .*{SUPPLIED[name][1]}"):
         term(step)
-
-
-@pytest.mark.parametrize("term", [Consistency(), CertainConsistency(0.75)], ids=lambda term: type(term).__name__)
-def test_without_teachers_the_message_says_who_supplies_them(term):
-    message = rf"`{type(term).__name__}` compares .* give `SemiSupervisedInferer` its `teachers`"
-    with pytest.raises(ValueError, match=message):
-        term(toy_step(toy_networks(2, seed=0)))
-
-
-def test_without_uncertainty_the_message_says_who_supplies_it():
-    step = replace(toy_step(toy_networks(2, seed=0), toy_networks(2, seed=1)), uncertainty=None)
-    message = r"`CertainConsistency` trusts .* its `teachers` and `uncertainty=MonteCarloDropout\(\)`"
-    with pytest.raises(ValueError, match=message):
-        CertainConsistency(0.75)(step)
 
 
 def test_an_inferer_with_uncertainty_and_without_teachers_is_refused():
@@ -664,11 +526,6 @@ def test_a_weight_may_be_a_number_or_follow_the_progress():
         torch.testing.assert_close(ramp(toy_step(students, progress=progress)), weight * plain)
 
 
-def test_a_schedule_stays_as_it_is():
-    assert as_schedule(math.sqrt) is math.sqrt
-    assert [as_schedule(3)(progress) for progress in (0.0, 0.7)] == [3.0, 3.0]
-
-
 def test_an_objective_is_the_sum_of_its_parts_by_name():
     students, teachers = toy_networks(3, seed=0), toy_networks(3, seed=1)
     terms = {
@@ -688,21 +545,7 @@ def test_an_objective_is_the_sum_of_its_parts_by_name():
     assert (step.notes["co_training_weight"], step.notes["consistency_weight"]) == (0.5, 4.0)
 
 
-def test_an_objective_of_no_term_is_refused():
+def test_a_term_may_be_none_but_not_all():
+    assert list(Objective(supervised=Supervised(), consistency=None).terms) == ["supervised"]
     with pytest.raises(ValueError, match="`Objective` needs at least one named term"):
-        Objective()
-
-
-def test_two_steps_do_not_share_their_notes():
-    students = toy_networks(2, seed=0)
-    one, other = toy_step(students), toy_step(students)
-    SelfPacedCoTraining(gamma=0.2)(one)
-    assert other.notes == {}
-
-
-def test_a_weight_is_noted_as_it_is_at_the_time():
-    students = toy_networks(2, seed=0)
-    for progress in (0.25, 0.75):
-        step = replace(toy_step(students), progress=progress, notes={})
-        Objective(supervised=WeightedTerm(Supervised(), weight=lambda progress: 2 * progress))(step)
-        assert step.notes == {"supervised_weight": 2 * progress}
+        Objective(consistency=None)

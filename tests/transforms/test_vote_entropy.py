@@ -52,21 +52,6 @@ def test_the_map_lies_between_zero_and_log_c(probs):
     assert values.max() <= math.log(len(probs)) + 1e-9
 
 
-@settings(max_examples=30, deadline=None)
-@given(probs=probabilities)
-def test_the_order_of_the_classes_does_not_matter(probs):
-    torch.testing.assert_close(uncertainty(probs.flip(0)), uncertainty(probs))
-
-
-@pytest.mark.parametrize("classes", [1, 2, 4, 15])
-def test_a_certain_vote_has_none_and_an_even_one_all(classes):
-    certain = torch.zeros(classes, 2, 3)
-    certain[-1] = 1
-    assert torch.equal(uncertainty(certain), torch.zeros(1, 2, 3))
-    even = torch.full((classes, 2, 3), 1 / classes)
-    torch.testing.assert_close(uncertainty(even), torch.full((1, 2, 3), math.log(classes)))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_probabilities_that_underflow_stay_finite(dtype):
     probs = torch.tensor([1.0, 1e-45, 0.0, 1e-7], dtype=dtype).reshape(4, 1, 1)
@@ -111,8 +96,3 @@ def test_only_the_map_is_new():
     assert set(data) == set(before)
     assert all(result[key] is data[key] for key in data)
     assert torch.equal(data["pred"], before["pred"])
-
-
-def test_a_vote_that_is_missing_is_named():
-    with pytest.raises(KeyError, match="pred"):
-        VoteEntropyd("pred")({"image": torch.rand(1, 3, 3)})
