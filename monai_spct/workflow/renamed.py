@@ -15,5 +15,6 @@ RENAMED: Final = {
     "pace_start": "gamma_start",
     "pace_upper_bound": "gamma_upper_bound",
     "paces": "gammas",
+    "teacher_uncertainty": "train#inferer#uncertainty",
 }
 """Keys and components of configs: old name to new name."""
