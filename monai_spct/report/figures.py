@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from monai_spct.report.runs import Run, lines_of
 from monai_spct.report.show import Figure
 from monai_spct.report.slices import PredictedSlice, predicted_slices
 from monai_spct.report.tables import no_result_yet
+from monai_spct.workflow import in_words
 
 __all__ = ["alpha_jsd_figure", "alpha_jsd_surface", "comparison_figure", "draw", "entropy_figure"]
 
@@ -48,9 +49,6 @@ _MARGIN = 15.0  # mm around the structures
 _PAGE = 7.5  # inches, the width of a journal's page
 _GAP = 0.04  # inches between panels
 _THIN = 0.6  # of the lines in pictures of single volumes, whose panels are larger
-
-# of a run, the chosen slices as predicted by the weights of a name
-_Predict = Callable[[Run, str], list[PredictedSlice]]
 
 
 def draw(
@@ -83,46 +81,33 @@ def draw(
 
     def predict(run: Run, weights: str) -> list[PredictedSlice]:
         dataset = run.labels["dataset"]
+        wanted = figure.slices.get(dataset, []) if isinstance(figure.slices, Mapping) else figure.slices
         try:
-            wanted = figure.slices[dataset] if isinstance(figure.slices, Mapping) else figure.slices
             return predicted_slices(run, wanted, weights=weights, data=(data or {}).get(dataset))
-        except KeyError:
-            notes[f"`slices` has none of `{dataset}`."] = None
-        except ValueError as error:
-            notes[f"{run.folder.as_posix()}: {error}"] = None
-        return []
+        except Exception as error:  # any that a config or an image may raise
+            notes[f"{run.folder.as_posix()}: {in_words(error)}"] = None
+            return []
 
     picture = None
     try:
-        picture = {"curves": _curves, "comparison": _comparison, "entropy": _entropy}[figure.kind](
-            figure, named, predict
-        )
-    except ValueError as error:  # what cannot be drawn side by side; the rest of the report does not depend on it
+        if figure.kind == "curves":
+            histories = {name: [run.history for run in members if run.history] for name, members in named.items()}
+            picture = curves_figure({name: several for name, several in histories.items() if several})
+        elif figure.kind == "comparison":
+            firsts = {(name, run.labels["dataset"]): run for name, several in named.items() for run in several[::-1]}
+            at = {(*place, one.name): one for place, run in firsts.items() for one in predict(run, "model.pt")}
+            rows = list(dict.fromkeys(place[1:] for place in at))
+            picture = comparison_figure({name: [at.get((name, *row)) for row in rows] for name in named})
+        else:
+            weights = [*(f"epoch_{epoch:03d}.pt" for epoch in figure.epochs), "model.pt"]
+            maps = {
+                name: [next(iter(predict(members[0], one)), None) if members else None for one in weights]
+                for name, members in named.items()
+            }
+            picture = entropy_figure(maps, figure.epochs)
+    except ValueError as error:  # nothing to draw, or not side by side; the rest of a report does not depend on it
         notes[f"{error}"] = None
     return picture, list(notes)
-
-
-def _curves(figure: Figure, named: Mapping[str, Sequence[Run]], predict: _Predict) -> Picture | None:  # noqa: ARG001
-    histories = {name: [run.history for run in runs if run.history] for name, runs in named.items()}
-    histories = {name: several for name, several in histories.items() if several}
-    return curves_figure(histories) if histories else None
-
-
-def _comparison(figure: Figure, named: Mapping[str, Sequence[Run]], predict: _Predict) -> Picture | None:  # noqa: ARG001
-    firsts = {(name, run.labels["dataset"]): run for name, runs in named.items() for run in reversed(runs)}
-    found = {place: predict(run, "model.pt") for place, run in firsts.items()}
-    rows = list(dict.fromkeys((dataset, one.name) for (_, dataset), slices in found.items() for one in slices))
-    at = {(name, dataset, one.name): one for (name, dataset), slices in found.items() for one in slices}
-    return comparison_figure({name: [at.get((name, *row)) for row in rows] for name in named}) if rows else None
-
-
-def _entropy(figure: Figure, named: Mapping[str, Sequence[Run]], predict: _Predict) -> Picture | None:
-    weights = [*(f"epoch_{epoch:03d}.pt" for epoch in figure.epochs), "model.pt"]
-    rows = {
-        name: [next(iter(predict(runs[0], one)), None) if runs else None for one in weights]
-        for name, runs in named.items()
-    }
-    return entropy_figure(rows, figure.epochs) if any(one for row in rows.values() for one in row) else None
 
 
 def _name(keys: Sequence[str], labels: Sequence[Any]) -> str:
@@ -267,7 +252,7 @@ def _structures(shown: Iterable[PredictedSlice | None]) -> list[str]:
     """All structures of all datasets."""
     names = list(dict.fromkeys(name for plane in shown if plane for name in plane.structures.values()))
     if not names:
-        raise ValueError("there must be at least one slice to show, got none.")
+        raise ValueError("There is no slice to show.")
     return names
 
 

@@ -105,7 +105,6 @@ def _part(
     title = item.title or item.kind.replace("_", " ").capitalize()
     picture, notes = draw(item, runs, data)
     if picture is None:
-        notes = [*notes, "There is nothing to draw yet."]
         return {"title": title, "notes": notes, "files": (), "markdown": "\n\n".join(notes), "html": ""}
     name, buffer = f"{number}_{item.kind}.png", io.BytesIO()
     picture.savefig(buffer, format="png")

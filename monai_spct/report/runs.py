@@ -124,8 +124,8 @@ def lines_of(item: Table | Figure, runs: Sequence[Run]) -> tuple[list[str], dict
     chosen = [run for run in runs if all(_matches(run.labels.get(key), wanted) for key, wanted in item.where.items())]
     if not chosen:
         raise ValueError(f"no run matches `where` {dict(item.where)}.")
-    keys = _default_rows(chosen) if item.rows is None else list(item.rows)
     apart = item.columns if isinstance(item, Table) else ()
+    keys = [key for key in _default_rows(chosen) if key not in apart] if item.rows is None else list(item.rows)
     _refuse_unknown("rows", keys, chosen)
     _refuse_unknown("columns", apart, chosen)
     lines: dict[tuple[Any, ...], list[Run]] = {}

@@ -175,7 +175,7 @@ def test_systems_must_show_the_same():
         with pytest.raises(ValueError, match="must show one slice on one grid"):
             comparison_figure({"one": [plane()], "two": [another]})
     for nothing in ({"one": [None]}, {}):
-        with pytest.raises(ValueError, match="at least one slice"):
+        with pytest.raises(ValueError, match="no slice to show"):
             comparison_figure(nothing)
 
 
@@ -221,7 +221,7 @@ def test_an_epoch_or_a_system_that_was_not_run_is_left_empty():
 def test_entropy_maps_must_be_of_one_slice():
     with pytest.raises(ValueError, match="must show one slice"):
         entropy_figure({"one": [plane(), plane(number=6)]}, [20])
-    with pytest.raises(ValueError, match="at least one slice"):
+    with pytest.raises(ValueError, match="no slice to show"):
         entropy_figure({"one": [None, None]}, [20])
 
 

@@ -124,7 +124,7 @@ def test_pictures_that_cannot_be_drawn_are_explained_and_the_rest_is_there(folde
     page = Page(write_report(folder).read_text(encoding="utf-8"))
     assert "labeled_only_0: there is no" in page.said
     assert "has no `network`: there are no slices to show of it." in page.said
-    assert "There is nothing to draw yet." in page.said
+    assert "There is no slice to show." in page.said
     assert len(page.images) == 1
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+import pandas as pd
 import pytest
 
 from monai_spct.report import Figure, Run, Table, find_runs, read_show
@@ -163,3 +164,16 @@ def test_a_mistake_in_a_file_is_named(tmp_path, text, message):
         read_show(tmp_path / "report.yaml")
     with pytest.raises(ValueError, match=r"nothing\.yaml"):
         read_show("nothing.yaml")
+
+
+@pytest.mark.parametrize(
+    "table", sorted((bundles_folder() / "experiments").glob("*.tsv")), ids=lambda table: table.stem
+)
+def test_each_grid_of_the_package_can_be_shown(table):
+    cells = pd.read_csv(table, sep="\t").astype(object)
+    runs = runs_with(*({str(k): v for k, v in row.items() if not pd.isna(v)} for row in cells.to_dict("records")))
+    file = table.with_suffix(".report.yaml")
+    for item in read_show(file).items if file.is_file() else (DSC, Figure("curves")):
+        keys, lines = lines_of(item, runs)
+        assert "seed" not in keys
+        assert len(lines) > 1

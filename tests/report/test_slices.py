@@ -124,8 +124,9 @@ def test_data_may_have_moved_and_only_what_is_shown_is_read(run, data, cases, tm
     file_of(moved, cases[1]).write_bytes(b"no image")
     [here], [there] = (predicted_slices(run, [f"{cases[0]}:2"], data=folder) for folder in (None, moved))
     np.testing.assert_array_equal(there.entropy, here.entropy)
-    with pytest.raises(RuntimeError):
-        predicted_slices(run, [f"{cases[1]}:2"], data=moved)
+    picture, notes = draw(Figure("comparison", slices=[f"{cases[1]}:2"]), [run], data={"acdc": moved})
+    assert picture is None
+    assert f"{cases[1]}.nii.gz" in notes[0], "an image that cannot be read is named, and ends no report"
 
 
 def test_the_truth_is_on_the_grid_of_the_image(run, cases):
@@ -208,4 +209,4 @@ def test_predictions_of_a_run_are_drawn_beside_what_is_not_run(run, tmp_path):
     assert picture is None
     assert "systems must show one slice" in notes[-1]
     picture, notes = draw(Figure("comparison", slices={"spleen": 1}), [run])
-    assert (picture, notes) == (None, ["`slices` has none of `acdc`."])
+    assert (picture, notes) == (None, ["There is no slice to show."])
