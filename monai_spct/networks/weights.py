@@ -47,7 +47,7 @@ def load_weights(network: Module, path: str | os.PathLike[str]) -> Module:
 
     Raises:
         FileNotFoundError: when there is no such file.
-        ValueError: when the file is damaged, or holds the weights of another network.
+        ValueError: when the file is damaged, or holds the weights of another network, or some that are not finite.
 
     Example:
         >>> import tempfile, torch
@@ -63,8 +63,11 @@ def load_weights(network: Module, path: str | os.PathLike[str]) -> Module:
             f"no trained weights at {path.absolute()}: train first, with the same `--output_dir`, or name a file by "
             "`--ckpt_path`."
         )
+    weights = read_checkpoint(path)
     try:
-        network.load_state_dict(read_checkpoint(path))
+        network.load_state_dict(weights)
     except RuntimeError as error:  # torch's list of every key that differs follows as the cause
         raise ValueError(f"{path} holds the weights of another network than this configuration makes.") from error
+    if broken := [name for name, value in weights.items() if not value.isfinite().all()]:
+        raise ValueError(f"{path} holds weights that are not finite, the first of them in {broken[0]}: train anew.")
     return network

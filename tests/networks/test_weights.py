@@ -54,6 +54,18 @@ def test_loaded_weights_are_those_that_were_saved(tmp_path):
     assert torch.equal(other.eval()(images), ensemble.eval()(images))
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf], ids=str)
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
+    ensemble = build_ensemble(conv, num_views=2, seed=0)
+    ensemble.networks[1][1].running_var[2] = value
+    path = saved(tmp_path / "model.pt", ensemble.state_dict())
+    message = (
+        r"model\.pt holds weights that are not finite, the first of them in networks\.1\.1\.running_var: train anew"
+    )
+    with pytest.raises(ValueError, match=message):
+        load_weights(build_ensemble(conv, num_views=2, seed=1), path)
+
+
 def test_without_a_file_the_message_says_where_it_was_looked_for_and_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError) as error:
