@@ -61,7 +61,7 @@ class StructureScore:
     missed: bool  # predicted or true, but not both
 
 
-# what a volume was said to be called, if anything, and its scores, by image file
+# the name that a volume was given, if any, and its scores, by image file
 _ByFile = dict[str, tuple[str | None, list[StructureScore]]]
 
 
@@ -73,7 +73,6 @@ def dice(found: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> float:
         wanted: true where it is, of the same shape.
 
     Example:
-        >>> import numpy as np
         >>> dice(np.array([True, True, False]), np.array([False, True, False]))
         0.6666666666666666
     """
@@ -116,7 +115,9 @@ def score_volume(
         >>> score_volume(pred, truth, structures={1: "LV"}, spacing=(1, 1, 10))
         [StructureScore(case='', structure='LV', dsc=0.0, hd=10.0, hd95=10.0, missed=False)]
     """
-    sizes = _millimeters(spacing)
+    sizes = tuple(float(size) for size in spacing)
+    if not sizes or not all(0 < size < math.inf for size in sizes):  # also refuses nan
+        raise ValueError(f"`spacing` must be positive and finite along every axis, got {sizes}.")
     predicted, true = _class_map("pred", pred, len(sizes), case), _class_map("truth", truth, len(sizes), case)
     if predicted.shape != true.shape:
         raise ValueError(f"`pred` and `truth` of {case!r} differ in shape: {predicted.shape} and {true.shape}.")
@@ -157,23 +158,19 @@ class VolumeScores(Metric):
         >>> label = MetaTensor(torch.ones(1, 8, 8, 4), affine=torch.eye(4), meta=meta)
         >>> scores = VolumeScores(structures=["LV"])
         >>> scores.update(([label], [label]))
-        >>> scores.compute()
-        1.0
-        >>> scores.rows[0].case
-        'patient001'
+        >>> scores.compute(), scores.rows[0].case
+        (1.0, 'patient001')
     """
 
     def __init__(self, *, structures: Structures, output_transform: Callable[[Any], Any] = _pred_and_label) -> None:
         self.structures = _numbered(structures)
-        self.rows: list[StructureScore] = []
-        self._by_file: _ByFile = {}
-        super().__init__(output_transform)
+        super().__init__(output_transform)  # which resets
 
     @reinit__is_reduced
     def reset(self) -> None:
         """Forget all volumes, before an epoch."""
-        self.rows = []
-        self._by_file = {}
+        self.rows: list[StructureScore] = []
+        self._by_file: _ByFile = {}
 
     @torch.no_grad()
     def iteration_completed(self, engine: Any) -> None:
@@ -202,21 +199,16 @@ class VolumeScores(Metric):
                     "`VolumeScores` takes voxel sizes and names from labels: let them be `MetaTensor` as `LoadImaged` "
                     f"gives them, got {type(label).__name__}."
                 )
-            file = _file_of(pred) or _file_of(label)
-            if file is None:
+            files = [str(getattr(item, "meta", {}).get("filename_or_obj") or "") for item in (pred, label)]
+            if not any(files):
                 raise ValueError("`VolumeScores` tells cases apart by `filename_or_obj`: neither item has one.")
+            file = files[0] or files[1]
             spacing = label.pixdim.tolist()[: label.ndim - 1]  # an affine has three axes, also of a slice
-            name = given or case_name(file)
-            self._by_file[file] = (
-                given,
-                score_volume(pred, label, structures=self.structures, spacing=spacing, case=name),
-            )
+            settings: dict[str, Any] = {"structures": self.structures, "spacing": spacing}
+            self._by_file[file] = given, score_volume(pred, label, **settings, case=given or case_name(file))
 
     def compute(self) -> float:
-        """The mean DSC over all volumes and structures, and ``rows``.
-
-        Returns:
-            Mean DSC, 0 to 1.
+        """The mean DSC over all volumes and structures, 0 to 1, and ``rows``.
 
         Raises:
             NotComputableError: If no volume was seen.
@@ -258,26 +250,31 @@ def summarize(rows: Iterable[StructureScore]) -> dict[str, dict[str, float]]:
         >>> round(summary["LV"]["dsc_mean"], 3), round(summary["mean"]["dsc_std"], 3), summary["LV"]["hd_mean"]
         (0.8, 0.1, 10.0)
     """
-    scores = list(rows)
-    if not scores:
-        raise ValueError("`rows` must hold at least one score, got none.")
-    for row in scores:
+    structures: dict[str, list[list[StructureScore]]] = {}
+    cases: dict[str, list[StructureScore]] = {}
+    for row in rows:
         if not all(math.isfinite(value) for value in (row.dsc, row.hd, row.hd95)):
             raise ValueError(f"`rows` must hold finite scores, got {row}.")
-    names = list(dict.fromkeys(row.structure for row in scores))
-    if "mean" in names:
-        raise ValueError("`structure` must not be 'mean', which is the name of the mean over structures.")
-    summary = {name: _statistics([[row] for row in scores if row.structure == name]) for name in names}
-    cases: dict[str, list[StructureScore]] = {}
-    for row in scores:
+        structures.setdefault(row.structure, []).append([row])
         cases.setdefault(row.case, []).append(row)
-    return {**summary, "mean": _statistics(list(cases.values()))}
+    if not cases:
+        raise ValueError("`rows` must hold at least one score, got none.")
+    if "mean" in structures:
+        raise ValueError("`structure` must not be 'mean', which is the name of the mean over structures.")
+    return {name: _statistics(volumes) for name, volumes in {**structures, "mean": list(cases.values())}.items()}
+
+
+def _statistics(volumes: Sequence[Sequence[StructureScore]]) -> dict[str, float]:
+    statistics: dict[str, float] = {}
+    for name in ("dsc", "hd", "hd95"):
+        values = [np.mean([getattr(row, name) for row in rows]) for rows in volumes]
+        statistics |= {f"{name}_mean": float(np.mean(values)), f"{name}_std": float(np.std(values))}
+    missed = sum(row.missed for rows in volumes for row in rows)
+    return {**statistics, "n_volumes": len(volumes), "n_missed": missed}
 
 
 def write_scores(rows: Iterable[StructureScore], folder: str | os.PathLike[str]) -> None:
     """Write ``scores.csv``, one line per volume and structure, and ``summary.json``, what :func:`summarize` says.
-
-    Each file appears complete or not at all.
 
     Args:
         rows: scores of one or more volumes.
@@ -300,7 +297,6 @@ def write_scores(rows: Iterable[StructureScore], folder: str | os.PathLike[str])
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow([field.name for field in fields(StructureScore)])
     writer.writerows(astuple(row) for row in scores)
-
     for name, text in (("scores.csv", table.getvalue()), ("summary.json", summary)):
         with replacing(Path(folder) / name, "w") as file:
             file.write(text)
@@ -312,9 +308,6 @@ def format_table(summary: Mapping[str, Mapping[str, float]]) -> str:
     Args:
         summary: what :func:`summarize` returns.
 
-    Returns:
-        The table, without a line break at its end.
-
     Example:
         >>> rows = [StructureScore("a", "LV", 0.9, 8.0, 4.0, False), StructureScore("b", "LV", 0.0, 99.0, 99.0, True)]
         >>> print(format_table(summarize(rows)))
@@ -324,9 +317,8 @@ def format_table(summary: Mapping[str, Mapping[str, float]]) -> str:
         | mean | 0.450 ± 0.450 | 53.5 ± 45.5 | 51.5 ± 47.5 | 1 of 2 |
     """
     lines = ["| structure | DSC | HD (mm) | HD95 (mm) | missed |", "|---|---|---|---|---|"]
-    structures = len(summary) - 1
     for name, row in summary.items():
-        chances = row["n_volumes"] * (structures if name == "mean" else 1)
+        chances = row["n_volumes"] * (len(summary) - 1 if name == "mean" else 1)
         lines.append(
             f"| {name} | {row['dsc_mean']:.3f} ± {row['dsc_std']:.3f} | {row['hd_mean']:.1f} ± {row['hd_std']:.1f} "
             f"| {row['hd95_mean']:.1f} ± {row['hd95_std']:.1f} | {row['n_missed']} of {chances} |"
@@ -342,13 +334,6 @@ def _hausdorff(found: NDArray[np.bool_], wanted: NDArray[np.bool_], sizes: Seque
         ndimage.distance_transform_edt(~there, sampling=sizes)[here] for here, there in (surfaces, surfaces[::-1])
     ]
     return max(float(d.max()) for d in distances), max(float(np.percentile(d, 95)) for d in distances)
-
-
-def _millimeters(spacing: Sequence[float]) -> tuple[float, ...]:
-    sizes = tuple(float(size) for size in spacing)
-    if not sizes or not all(0 < size < math.inf for size in sizes):  # also refuses nan
-        raise ValueError(f"`spacing` must be positive and finite along every axis, got {sizes}.")
-    return sizes
 
 
 def _class_map(name: str, data: ArrayLike, axes: int, case: str) -> NDArray[Any]:
@@ -372,19 +357,3 @@ def _numbered(structures: Structures) -> dict[int, str]:
     if not numbered or min(numbered) < 1:
         raise ValueError(f"`structures` must name one or more classes above 0, the background, got {structures!r}.")
     return numbered
-
-
-def _file_of(item: torch.Tensor) -> str | None:
-    file = item.meta.get("filename_or_obj") if isinstance(item, MetaTensor) else None
-    return str(file) if file else None
-
-
-def _statistics(volumes: Sequence[Sequence[StructureScore]]) -> dict[str, float]:
-    statistics: dict[str, float] = {}
-    for name in ("dsc", "hd", "hd95"):
-        values = [np.mean([getattr(row, name) for row in rows]) for rows in volumes]
-        statistics[f"{name}_mean"] = float(np.mean(values))
-        statistics[f"{name}_std"] = float(np.std(values))
-    statistics["n_volumes"] = len(volumes)
-    statistics["n_missed"] = sum(row.missed for rows in volumes for row in rows)
-    return statistics
