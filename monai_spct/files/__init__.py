@@ -1,6 +1,6 @@
 """Files that are whole or not there, checkpoints, and names of files."""
 
-from monai_spct.files.atomic import read_checkpoint, replacing
+from monai_spct.files.atomic import read_checkpoint, replacing, save_atomically
 from monai_spct.files.checkpoints import checkpoint_paths, newest_checkpoint, save_checkpoint
 from monai_spct.files.paths import can_be_called, is_there, leaves_folder
 
@@ -12,5 +12,6 @@ __all__ = [
     "newest_checkpoint",
     "read_checkpoint",
     "replacing",
+    "save_atomically",
     "save_checkpoint",
 ]

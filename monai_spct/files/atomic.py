@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and checkpoints that are read whole or not at all."""
+"""Atomic writes, and checkpoints that are read whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO, Any, Literal
 
 import torch
 
-__all__ = ["read_checkpoint", "replacing"]
+__all__ = ["read_checkpoint", "replacing", "save_atomically"]
 
 
 @contextlib.contextmanager
@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.files.atomic import replacing
+        >>> from monai_spct.files import replacing
         >>> path = Path(tempfile.mkdtemp()) / "new" / "note.txt"
         >>> with replacing(path, "w") as file:
         ...     _ = file.write("all of it")
@@ -50,9 +50,11 @@ def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> 
             os.fsync(file.fileno())  # a new name must not reach the disk before what it names
         part.replace(path)
     except Exception as error:
-        if (failure := _failure_of(error, part)) is None:
-            raise
-        raise OSError(failure.errno, failure.strerror, str(path)) from None
+        # torch closes its archive after an error, and says that this fails, too
+        cause = error if isinstance(error, OSError) or error.__suppress_context__ else error.__context__
+        if isinstance(cause, OSError) and cause.errno is not None and cause.filename in (None, str(part)):
+            raise OSError(cause.errno, cause.strerror, str(path)) from None  # a name that somebody knows
+        raise
     finally:
         part.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # Windows opens no folders, and some network drives do not sync them
@@ -63,19 +65,29 @@ def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> 
             os.close(folder)
 
 
-def _failure_of(error: Exception, part: Path) -> OSError | None:
-    """What the system says of the file, which knows no name, or one that nobody else knows."""
-    # torch closes its archive after an error, and says that this fails, too
-    cause = error if isinstance(error, OSError) or error.__suppress_context__ else error.__context__
-    unnamed = isinstance(cause, OSError) and cause.errno is not None and cause.filename in (None, str(part))
-    return cause if isinstance(cause, OSError) and unnamed else None
+def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
+    """``torch.save`` by :func:`replacing`.
+
+    Args:
+        state: tensors, numbers, strings, and lists and dictionaries of them, so that ``weights_only=True`` can load it.
+        path: the file.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from monai_spct.files import save_atomically
+        >>> path = tempfile.mkdtemp() + "/model.pt"
+        >>> save_atomically({"weight": torch.ones(2)}, path)
+        >>> torch.load(path, weights_only=True)
+        {'weight': tensor([1., 1.])}
+    """
+    with replacing(path) as file:
+        torch.save(state, file)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``torch.save`` wrote to a file, bit for bit, on the CPU; no code in it is run.
+    """What ``torch.save`` wrote to a file, on the CPU, after a look at its checksums; no code in it is run.
 
     ``torch.load`` alone takes the bytes as they are: a bit that a disk or a transfer turned is a weight like any other.
-    Here the checksums that ``torch.save`` wrote beside the tensors are compared first.
 
     Args:
         path: of a dictionary by name, such as a ``state_dict``.
@@ -86,7 +98,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Example:
         >>> import tempfile, torch
-        >>> from monai_spct.files.atomic import read_checkpoint
+        >>> from monai_spct.files import read_checkpoint
         >>> path = tempfile.mkdtemp() + "/model.pt"
         >>> torch.save({"weight": torch.ones(2)}, path)
         >>> read_checkpoint(path)

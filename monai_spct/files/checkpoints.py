@@ -1,11 +1,10 @@
-"""The last checkpoints of a run on disk: whole, the newest first."""
+"""The last checkpoints of a run on disk, the newest first."""
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import logging
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ __all__ = ["checkpoint_paths", "newest_checkpoint", "save_checkpoint"]
 
 logger = logging.getLogger(__name__)
 
-LAST = "last.pt"
 
-
-def save_checkpoint(state: dict[str, Any], folder: Path, *, keep: int, anew: bool = False) -> None:
+def save_checkpoint(state: dict[str, Any], folder: Path, *, keep: int) -> None:
     """Write ``last.pt``; the ones before it stay as ``last_1.pt``, ``last_2.pt``, ...
 
     A kill at any moment leaves at least one whole file, the newest or the one before.
@@ -29,12 +26,11 @@ def save_checkpoint(state: dict[str, Any], folder: Path, *, keep: int, anew: boo
         state: that ``weights_only=True`` can load.
         folder: where the files are.
         keep: how many files there are to be.
-        anew: whether the files that are there are of another run, so that none of them stays.
 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.files.checkpoints import newest_checkpoint, save_checkpoint
+        >>> from monai_spct.files import newest_checkpoint, save_checkpoint
         >>> folder = Path(tempfile.mkdtemp())
         >>> for epoch in (1, 2, 3):
         ...     save_checkpoint({"epoch": epoch}, folder, keep=2)
@@ -43,10 +39,17 @@ def save_checkpoint(state: dict[str, Any], folder: Path, *, keep: int, anew: boo
         >>> newest_checkpoint(folder)[1]
         {'epoch': 3}
     """
-    with replacing(folder / LAST) as file:
+    names = ["last.pt", *(f"last_{number}.pt" for number in range(1, keep))]
+    with replacing(folder / "last.pt") as file:
         torch.save(state, file)
-        file.flush()  # a full disk is found before anything is moved
-        _make_room(folder, keep=1 if anew else keep)
+        file.flush()
+        os.fsync(file.fileno())  # a full disk is found before anything is moved
+        for path in checkpoint_paths(folder):
+            if path.name not in names:
+                path.unlink()
+        for newer, older in reversed(list(itertools.pairwise(names))):
+            if (folder / newer).exists():
+                (folder / newer).replace(folder / older)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -63,16 +66,9 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.files.checkpoints import newest_checkpoint
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> newest_checkpoint(folder) is None
+        >>> from monai_spct.files import newest_checkpoint
+        >>> newest_checkpoint(Path(tempfile.mkdtemp())) is None
         True
-        >>> (folder / "last.pt").write_bytes(b"half of it")
-        10
-        >>> newest_checkpoint(folder)  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ...
-        ValueError: no checkpoint is whole: .../last.pt is not a checkpoint, or is damaged: File is not a zip file. ...
     """
     damaged = []
     for path in checkpoint_paths(folder):
@@ -98,35 +94,10 @@ def checkpoint_paths(folder: Path) -> list[Path]:
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> from monai_spct.files.checkpoints import checkpoint_paths
+        >>> from monai_spct.files import checkpoint_paths
         >>> checkpoint_paths(Path(tempfile.mkdtemp()))
         []
     """
-    return [path for path in (folder / LAST, *_older(folder)) if path.exists()]
-
-
-def _older(folder: Path) -> list[Path]:
-    """The checkpoints before the last one, from the newest to the oldest."""
-    numbered = {path: path.stem.removeprefix("last_") for path in folder.glob("last_*.pt")}
-    return sorted((path for path, number in numbered.items() if number.isdecimal()), key=lambda p: int(numbered[p]))
-
-
-def _make_room(folder: Path, *, keep: int) -> None:
-    """Move each checkpoint one further, where ``last.pt`` stays until it is written over."""
-    for path in _older(folder)[max(keep - 1, 0) :]:
-        path.unlink(missing_ok=True)
-    if keep == 1:
-        return
-    for number in range(keep - 2, 0, -1):
-        with contextlib.suppress(FileNotFoundError):
-            (folder / f"last_{number}.pt").replace(folder / f"last_{number + 1}.pt")
-    last, link = folder / LAST, folder / f".{uuid.uuid4().hex}.part"
-    if not last.exists():
-        return
-    try:
-        os.link(last, link)
-    except OSError:  # a file system without links, as on many memory sticks
-        last.replace(folder / "last_1.pt")
-    else:
-        link.replace(folder / "last_1.pt")
-        link.unlink(missing_ok=True)  # it stays if both are one file, after a kill between this and the new last one
+    numbers = {path: path.stem.removeprefix("last_") for path in folder.glob("last_*.pt")}
+    older = sorted((path for path, number in numbers.items() if number.isdecimal()), key=lambda p: int(numbers[p]))
+    return [path for path in (folder / "last.pt", *older) if path.exists()]

@@ -1,4 +1,4 @@
-"""Names that files give of other files, and whether they stay where they belong."""
+"""Names of files that other files give."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ __all__ = ["can_be_called", "is_there", "leaves_folder"]
 
 
 def leaves_folder(name: str) -> bool:
-    """Whether a name leads out of the folder that it begins in: it is absolute, or goes up by ``..`` further than down.
+    """Whether a name leads out of its folder: it is absolute, or goes up by ``..`` further than down.
 
     Links are not followed: where they lead is up to whoever made them.
 
-    Args:
-        name: of a file, as another file gives it.
-
     Example:
-        >>> from monai_spct.files.paths import leaves_folder
+        >>> from monai_spct.files import leaves_folder
         >>> [leaves_folder(name) for name in ("case.raw", "a/../case.raw", "a/../../case.raw", "/etc/passwd")]
         [False, False, True, True]
     """
@@ -28,11 +25,8 @@ def leaves_folder(name: str) -> bool:
 def is_there(path: str | os.PathLike[str]) -> bool:
     r"""Whether there is such a file; there is none of a name that no file can have.
 
-    Args:
-        path: of the file.
-
     Example:
-        >>> from monai_spct.files.paths import is_there
+        >>> from monai_spct.files import is_there
         >>> is_there("x" * 1000), is_there("a\0b")
         (False, False)
     """
@@ -43,22 +37,16 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def can_be_called(name: str) -> bool:
-    """Whether files in a folder, or in folders below it, can be called by a name and an ending.
-
-    Args:
-        name: with slashes between folders, whatever the system.
+    """Whether files in a folder, or in folders below it, can have this name, with slashes whatever the system.
 
     Example:
-        >>> from monai_spct.files.paths import can_be_called
+        >>> from monai_spct.files import can_be_called
         >>> [can_be_called(name) for name in ("patient001", "site1/patient001", "../patient001", "/patient001", "a/")]
         [True, True, False, False, False]
     """
     path = PurePosixPath(name)
-    as_it_stands = str(path) == name and path.parts and ".." not in path.parts and "\\" not in name
-    return bool(as_it_stands) and not leaves_folder(name) and _is_text(name)
-
-
-def _is_text(name: str) -> bool:
+    if not path.parts or str(path) != name or ".." in path.parts or "\\" in name or path.is_absolute():
+        return False
     try:
         return b"\0" not in os.fsencode(name)
     except UnicodeEncodeError:

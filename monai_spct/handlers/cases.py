@@ -1,4 +1,4 @@
-"""What the volumes of a run are called, in all files that are written about them."""
+"""Case names of the volumes that an evaluator predicts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,13 @@ __all__ = ["CaseNames", "source_of"]
 
 
 def source_of(image: Tensor) -> str | None:
-    """The file of an image, if it names one.
-
-    Example:
-        >>> import torch
-        >>> from monai.data import MetaTensor
-        >>> from monai_spct.handlers.cases import source_of
-        >>> source_of(MetaTensor(torch.ones(1, 8, 8, 4), meta={"filename_or_obj": "patient001.nii.gz"}))
-        'patient001.nii.gz'
-    """
+    """The file of an image, if it names one."""
     source = getattr(image, "meta", {}).get("filename_or_obj")
     return str(source) if source else None
 
 
 class CaseNames:
-    """Names of the volumes of a run: the entry ``case`` in the batch, or else the name of the image file.
-
-    A volume that has neither is numbered.
+    """The entry ``case`` in the batch, or else the name of the image file; a volume that has neither is numbered.
 
     Example:
         >>> import torch

@@ -1,55 +1,39 @@
-"""Checkpoints that are whole or not there, and the way back into a run."""
+"""Checkpoints, and going on from them after a kill, SIGTERM or a crash."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
-from collections.abc import Collection, Mapping
+import random
+import signal
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import ignite.distributed as idist
+import numpy as np
 import torch
 from ignite.engine import Engine, Events
 from torch import nn
 
-from monai_spct.files.atomic import replacing
-from monai_spct.files.checkpoints import newest_checkpoint, save_checkpoint
+from monai_spct.files import newest_checkpoint, save_atomically, save_checkpoint
 from monai_spct.functional.checks import at_least
-from monai_spct.handlers.random_state import random_state, set_random_state
-from monai_spct.handlers.termination import Sigterm, Terminated
 from monai_spct.workflow.comparison import differences
 
-__all__ = ["SaveBest", "SaveCheckpoints", "save_atomically"]
+__all__ = ["SaveBest", "SaveCheckpoints", "Sigterm", "Terminated"]
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = 10  # differences in a message
 # iterations between two questions whether one of several processes has SIGTERM, for which a GPU is waited for
 _ASK_EVERY = 10
-_RUN = {"epoch", "iteration", "epoch_length", "settings", "random", "scaler"}
-
-
-def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
-    """``torch.save`` that leaves either the old file or the whole new one, whenever it is interrupted.
-
-    Args:
-        state: tensors, numbers, strings, and lists and dictionaries of them, so that ``weights_only=True`` can load it.
-        path: the file.
-
-    Example:
-        >>> import tempfile, torch
-        >>> from pathlib import Path
-        >>> from monai_spct.handlers import save_atomically
-        >>> path = Path(tempfile.mkdtemp()) / "model.pt"
-        >>> save_atomically({"weight": torch.ones(2)}, path)
-        >>> torch.load(path, weights_only=True)
-        {'weight': tensor([1., 1.])}
-    """
-    with replacing(path) as file:
-        torch.save(state, file)
+_RUN = {"epoch", "iteration", "epoch_length", "settings", "random", "scaler", "format"}
+_FORMAT = 2  # of what objects put into a checkpoint
+_FILES = ("last.pt", "last_*.pt", "model.pt", "best.pt", "epoch_*.pt")
 
 
 class SaveCheckpoints:
@@ -58,13 +42,14 @@ class SaveCheckpoints:
     ``last.pt`` holds the states of all ``objects``, of the trainer, of its gradient scaler and of all global random
     generators; the checkpoints before it stay as ``last_1.pt``, ... A file is whole or not there, and one that was
     damaged later is recognized, so that a run goes on from the one before. ``model.pt`` holds the bare ``state_dict``
-    of ``predictor``, as bundles expect it. Weights of chosen epochs stay beside them, as ``epoch_020.pt``, to look back
-    at.
+    of ``predictor``, as bundles expect it, and ``epoch_020.pt`` that of a chosen epoch.
 
     With a :class:`~monai_spct.engines.SemiSupervisedTrainer`, SIGTERM, which batch systems send before they kill, lets
     the iteration end, saves, and ends the process with the status 143. If the loader has ``start_at``, as
     :class:`~monai_spct.data.PairedLoader` has, the run goes on at the next iteration, else at the beginning of the
     epoch. A run of one process does not wait for a validation to end, which is then done anew.
+
+    A run that starts anew moves what another one left into ``previous_1``, ``previous_2``, ... beside ``folder``.
 
     Args:
         folder: where the files go.
@@ -79,6 +64,7 @@ class SaveCheckpoints:
             :func:`~monai_spct.workflow.settings_of_run`. A run that goes on must have those that it began with; empty
             ones are not compared.
         accept_changes: whether to go on with other settings all the same.
+        run_files: other files and folders of a run, which are moved with its checkpoints when another one starts.
 
     Raises:
         ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1, or ``num_checkpoints`` is none;
@@ -90,8 +76,7 @@ class SaveCheckpoints:
         >>> import tempfile, torch
         >>> from ignite.engine import Engine
         >>> from monai_spct.handlers import SaveCheckpoints
-        >>> folder = tempfile.mkdtemp()
-        >>> model = torch.nn.Linear(1, 1)
+        >>> folder, model = tempfile.mkdtemp(), torch.nn.Linear(1, 1)
         >>> trainer = Engine(lambda engine, batch: None)
         >>> SaveCheckpoints(folder, model, {"model": model}).attach(trainer)
         >>> _ = trainer.run([0, 1], max_epochs=2)
@@ -112,6 +97,7 @@ class SaveCheckpoints:
         num_checkpoints: int = 2,
         settings: Mapping[str, Any] | None = None,
         accept_changes: bool = False,
+        run_files: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.folder = Path(folder)
         self.predictor = predictor
@@ -123,9 +109,9 @@ class SaveCheckpoints:
         self.num_checkpoints = at_least("num_checkpoints", num_checkpoints, 1)
         self.settings = settings or {}
         self.accept_changes = accept_changes
+        self.run_files = [Path(path) for path in run_files]
         self._sigterm: Sigterm | None = None
         self._asked = False  # to end, by SIGTERM
-        self._anew = True  # nothing of this run is in the folder
         self._closing: dict[str, Any] | None = None  # the state after an epoch's iterations, until the epoch is saved
 
     def attach(self, engine: Engine) -> None:
@@ -133,7 +119,6 @@ class SaveCheckpoints:
 
         Attach it after the handlers that work at the end of an iteration or an epoch: what they do is then saved.
         """
-        engine.add_event_handler(Events.STARTED, self._check_kept_epochs)
         engine.add_event_handler(Events.STARTED, self._start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._look_for_sigterm)
         engine.add_event_handler(Events.INTERRUPT, self._end)
@@ -143,17 +128,17 @@ class SaveCheckpoints:
         """Save now, after a whole epoch."""
         if self._sigterm is not None:
             self._sigterm.at_once = None
-        state = self._state(engine, epochs=engine.state.epoch)
+        now: Any = engine.state
+        state = self._state(engine, epochs=now.epoch)
         if idist.get_rank() == 0:
             weights = self.predictor.state_dict()
             # first: a run that is killed after the checkpoint does not come back to this epoch
-            if engine.state.epoch in self.kept_epochs:
-                save_atomically(weights, self.folder / f"epoch_{engine.state.epoch:03d}.pt")
+            if now.epoch in self.kept_epochs:
+                save_atomically(weights, self.folder / f"epoch_{now.epoch:03d}.pt")
             save_atomically(weights, self.folder / "model.pt")
         self._save(state)
         self._closing = None
-        state_now: Any = engine.state
-        if self._is_asked(engine) and state_now.epoch < state_now.max_epochs:
+        if self._is_asked(engine) and now.epoch < now.max_epochs:
             self._leave(state)
 
     def load(self, engine: Engine) -> None:
@@ -168,12 +153,11 @@ class SaveCheckpoints:
             logger.info("nothing to resume at %s: starting anew.", self.folder / "last.pt")
             return
         path, state = found
-        if state.keys() != {*self.objects, "run"}:
-            raise ValueError(f"{path} is of another kind of run: it holds {sorted(state)}, not {sorted(self.objects)}.")
-        run = state.pop("run")
-        if not isinstance(run, dict) or run.keys() != _RUN:
+        run, now = state.pop("run", None), cast("Any", engine.state)
+        if not isinstance(run, dict) or run.keys() != _RUN or run["format"] != _FORMAT:
             raise ValueError(f"{path} was written by another version of monai_spct: finish the run with that one.")
-        now: Any = engine.state
+        if state.keys() != self.objects.keys():
+            raise ValueError(f"{path} is of another kind of run: it holds {sorted(state)}, not {sorted(self.objects)}.")
         self._check_settings(json.loads(run["settings"]), path)
         if run["epoch"] > now.max_epochs:
             raise ValueError(f"{path} has {run['epoch']} epochs, and `max_epochs` is {now.max_epochs}.")
@@ -190,21 +174,15 @@ class SaveCheckpoints:
                 item.load_state_dict(state[name])
             except (KeyError, RuntimeError, ValueError) as error:  # torch lists every key that differs
                 raise ValueError(f"{path} is of a run with another `{name}`: resume with the same settings.") from error
-        scaler = getattr(engine, "scaler", None)
-        if scaler is not None and run["scaler"]:
-            scaler.load_state_dict(run["scaler"])
-        set_random_state(run["random"])
+        if run["scaler"] and getattr(engine, "scaler", None) is not None:
+            cast("Any", engine).scaler.load_state_dict(run["scaler"])
+        _set_random_state(run["random"])
         now.epoch, now.iteration = run["epoch"], run["iteration"]
-        if run["epoch"] == now.max_epochs:
-            logger.info("nothing to do: %s is of a finished run of %d epochs.", path, run["epoch"])
+        if now.epoch == now.max_epochs:
+            logger.info("nothing to do: %s is of a finished run of %d epochs.", path, now.epoch)
             return
-        logger.info(
-            "resuming after epoch %d of %d%s from %s.",
-            run["epoch"],
-            now.max_epochs,
-            f" and {in_epoch} iterations" if in_epoch else "",
-            path,
-        )
+        further = f" and {in_epoch} iterations" if in_epoch else ""
+        logger.info("resuming after epoch %d of %d%s from %s.", now.epoch, now.max_epochs, further, path)
 
     # When the run starts
 
@@ -212,8 +190,8 @@ class SaveCheckpoints:
         changed = differences(before, self.settings) if before and self.settings else []
         if not changed:
             return
-        more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
-        lines = "\n".join(f"  {line}" for line in [*changed[:_SHOWN], *more])
+        lines = "\n".join(f"  {line}" for line in changed[:10])
+        lines += f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
         if not self.accept_changes:
             raise ValueError(
                 f"{path} is of a run with other settings:\n{lines}\n"
@@ -222,42 +200,44 @@ class SaveCheckpoints:
             )
         logger.warning("going on from %s with other settings:\n%s", path, lines)
 
-    def _check_kept_epochs(self, engine: Engine) -> None:
-        last = engine.state.max_epochs
-        if beyond := [epoch for epoch in self.kept_epochs if last is not None and epoch > last]:
-            raise ValueError(f"`kept_epochs` must be at most `max_epochs`, which is {last}, got {beyond}.")
-
     def _start(self, engine: Engine) -> None:
+        now: Any = engine.state
+        if beyond := [epoch for epoch in self.kept_epochs if now.max_epochs is not None and epoch > now.max_epochs]:
+            raise ValueError(f"`kept_epochs` must be at most `max_epochs`, which is {now.max_epochs}, got {beyond}.")
         self._asked, self._closing = False, None
         self._sigterm = getattr(engine, "sigterm", None)
         if self._sigterm is not None:
             self._sigterm.heed()
+        if self.resume:
+            self.load(engine)
         if idist.get_rank() == 0:
             for part in self.folder.glob(".*.part"):  # of a run that was killed while it wrote
                 part.unlink(missing_ok=True)
-        if self.resume:
-            self.load(engine)
-        now: Any = engine.state
-        self._anew = now.iteration == 0
-        if self._anew and not self.resume and idist.get_rank() == 0:
-            self._warn_of_another_run()
+            if now.iteration == 0:
+                self._move_aside()
         if now.iteration > 0 and now.iteration == (now.epoch + 1) * (now.epoch_length or 0):
             now.epoch += 1
             self._begin_to_close(engine)
             engine.fire_event(Events.EPOCH_COMPLETED)  # which the run before did not come to the end of
 
-    def _warn_of_another_run(self) -> None:
-        try:
-            found = newest_checkpoint(self.folder)
-            epochs = "" if found is None else f" of {found[1]['run']['epoch']} epochs"
-        except (KeyError, TypeError, ValueError):
-            found, epochs = (self.folder / "last.pt", {}), ""
-        if found is not None:
-            logger.warning(
-                "this run starts anew and will write over a run%s in %s; with `--resume true` that one would go on.",
-                epochs,
-                self.folder,
-            )
+    def _move_aside(self) -> None:
+        """Nothing of another run stays among the files of this one, and nothing is lost."""
+        checkpoints = sorted({path for pattern in _FILES for path in self.folder.glob(pattern)})
+        moves = [(path, f"{self.folder.name}/{path.name}") for path in checkpoints]
+        moves += [(path, path.name) for path in self.run_files if path.is_file() or any(path.glob("*"))]
+        if not moves:
+            return
+        folders = (self.folder.parent / f"previous_{number}" for number in itertools.count(1))
+        previous = next(folder for folder in folders if not folder.exists())
+        for path, name in moves:
+            (previous / name).parent.mkdir(parents=True, exist_ok=True)
+            path.rename(previous / name)
+        logger.warning(
+            "this run starts anew: what another one left in %s is in %s now. With `--resume true` that one would have "
+            "gone on.",
+            self.folder.parent,
+            previous,
+        )
 
     # While it runs
 
@@ -318,15 +298,15 @@ class SaveCheckpoints:
             "iteration": engine.state.iteration,
             "epoch_length": engine.state.epoch_length,
             "settings": json.dumps(self.settings),
-            "random": random_state(),
+            "random": _random_state(),
             "scaler": {} if scaler is None else scaler.state_dict(),
+            "format": _FORMAT,
         }
         return {**{name: item.state_dict() for name, item in self.objects.items()}, "run": run}
 
     def _save(self, state: dict[str, Any]) -> None:
         if idist.get_rank() == 0:
-            save_checkpoint(state, self.folder, keep=self.num_checkpoints, anew=self._anew)
-        self._anew = False
+            save_checkpoint(state, self.folder, keep=self.num_checkpoints)
 
 
 def _in_epoch(engine: Engine) -> int:
@@ -335,15 +315,101 @@ def _in_epoch(engine: Engine) -> int:
     return int(state.iteration - (state.epoch - 1) * state.epoch_length)
 
 
+def _random_state() -> dict[str, Any]:
+    """Of Python's, numpy's and torch's global generators, as ``weights_only=True`` can load it."""
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "python": random.getstate(),
+        "numpy": (name, np.asarray(keys).tolist(), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    np.random.set_state(tuple(state["numpy"]))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    if len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+class Terminated(SystemExit):
+    """A run has ended because SIGTERM asked it to; the exit status is that of a process which the signal ended, 143.
+
+    Args:
+        message: what was saved.
+
+    Example:
+        >>> from monai_spct.handlers import Terminated
+        >>> error = Terminated("ended by SIGTERM in epoch 3")
+        >>> str(error), error.code
+        ('ended by SIGTERM in epoch 3', 143)
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(128 + signal.SIGTERM)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Sigterm:
+    """Notes SIGTERM, which batch systems send some time before they kill, instead of ending the process at once.
+
+    Further ones change nothing: a batch system and ``torchrun`` may both send it. In a thread other than the main one,
+    and where the signal is ignored, everything stays as it is.
+
+    Example:
+        >>> import os, signal
+        >>> from monai_spct.handlers import Sigterm
+        >>> sigterm = Sigterm()
+        >>> sigterm.heed()
+        >>> os.kill(os.getpid(), signal.SIGTERM)
+        >>> sigterm.received
+        True
+        >>> sigterm.leave()
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self.at_once: Callable[[], None] | None = None
+        self._before: Any = None
+
+    def heed(self) -> None:
+        """From now on, note the signal, and call ``at_once`` if there is such a function then."""
+        self.received = False
+        before = signal.getsignal(signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread() and (before == signal.SIG_DFL or callable(before)):
+            self._before = before
+            signal.signal(signal.SIGTERM, self._note)
+
+    def leave(self) -> None:
+        """From now on, the signal has its old effect."""
+        self.at_once = None
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+            self._before = None
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - so are handlers called
+        if self.received:
+            return
+        self.received = True
+        if self.at_once is not None:
+            self.at_once()
+
+
 class SaveBest:
     """Ignite handler for MONAI's evaluators: the predictor's weights whenever the key metric is better than before.
+
+    Its state is the best value so far: put the handler into a checkpoint, or a run that goes on takes its first
+    evaluation for the best.
 
     Args:
         path: the file.
         predictor: the module that is evaluated.
-
-    Its state is the best value so far: put the handler into a checkpoint, or a run that goes on takes its first
-    evaluation for the best.
 
     Example:
         >>> import torch

@@ -1,12 +1,10 @@
-"""The course of trainings as curves over the epochs, and a handler that keeps those of a run up to date."""
+"""Learning curves."""
 
 from __future__ import annotations
 
 import math
-import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
@@ -21,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from monai_spct.files.atomic import replacing
 from monai_spct.functional.checks import at_least
 from monai_spct.handlers.drawing import SMALL, TEXT, new_figure
-from monai_spct.handlers.history import read_history
+from monai_spct.handlers.history import SaveHistory
 
 __all__ = ["SaveCurves", "curves_figure"]
 
@@ -36,7 +34,7 @@ def curves_figure(
     """The course of trainings: a panel for each quantity, a line for each system.
 
     The line is the mean over the seeds, as far as all of them have come; each seed is a thin line. Gamma has a
-    logarithmic axis. What not every epoch has, such as the scores of validations, has a point where it was found.
+    logarithmic axis. What not every epoch has, as scores of validations, has points.
 
     Args:
         histories: by the name of the system, a history for each seed, as
@@ -81,48 +79,40 @@ def curves_figure(
 
 
 class SaveCurves:
-    """Ignite handler: the curves of a run as a PNG, drawn anew every few epochs and at the end.
-
-    Whatever ended a run, its curves are there up to the last drawing.
+    """Ignite handler: the curves of a run as ``curves.png``, drawn anew every few epochs and at the end.
 
     Args:
-        path: the picture.
-        history: the file of :class:`~monai_spct.handlers.SaveHistory`, which must be attached before this handler.
-            Without the file, nothing is drawn.
+        history: of the run, attached before this handler; the picture goes into its folder.
         interval: number of epochs from one drawing to the next.
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
         >>> from ignite.engine import Engine
         >>> from monai_spct.handlers import SaveCurves, SaveHistory
-        >>> folder = Path(tempfile.mkdtemp())
+        >>> history = SaveHistory(tempfile.mkdtemp())
         >>> trainer = Engine(lambda engine, batch: {"loss": batch / engine.state.epoch})
-        >>> SaveHistory(folder / "history.csv").attach(trainer)
-        >>> SaveCurves(folder / "curves.png", folder / "history.csv").attach(trainer)
+        >>> history.attach(trainer)
+        >>> SaveCurves(history).attach(trainer)
         >>> _ = trainer.run([0.25, 0.75], max_epochs=2)
-        >>> (folder / "curves.png").is_file()
+        >>> (history.folder / "curves.png").is_file()
         True
     """
 
-    def __init__(self, path: str | os.PathLike[str], history: str | os.PathLike[str], *, interval: int = 1) -> None:
-        self.path = Path(path)
-        self.history = Path(history)
+    def __init__(self, history: SaveHistory, *, interval: int = 1) -> None:
+        self.history = history
         self.interval = at_least("interval", interval, 1)
 
     def attach(self, engine: Engine) -> None:
         """Draw after epochs of ``engine``."""
-        if idist.get_rank() > 0:
-            return
         engine.add_event_handler(Events.EPOCH_COMPLETED, self)
 
     def __call__(self, engine: Engine) -> None:
         """Draw now, if it is time."""
         epoch = engine.state.epoch
-        if not self.history.is_file() or (epoch % self.interval and epoch != engine.state.max_epochs):
+        if idist.get_rank() > 0 or (epoch % self.interval and epoch != engine.state.max_epochs):
             return
-        figure = curves_figure({"": [read_history(self.history)]}, constants=True)
-        with replacing(self.path) as picture:
+        figure = curves_figure({"": [self.history.rows]}, constants=True)
+        with replacing(self.history.folder / "curves.png") as picture:
             figure.savefig(picture, format="png")
 
 

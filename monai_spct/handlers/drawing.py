@@ -1,4 +1,4 @@
-"""What figures are made of: a canvas, slices and their colors, contours and their key, the scale of entropies."""
+"""Drawing of slices: canvas, colors, contours, legend and color bars."""
 
 from __future__ import annotations
 
@@ -46,45 +46,19 @@ PRED_WIDTH, TRUTH_WIDTH = 2.0, 0.7  # points; where both agree, the white line r
 def new_figure(
     width: float, height: float, layout: LayoutEngine | None = None, *, color: str = "white", dpi: float = 200
 ) -> Figure:
-    """A figure, in inches, on a canvas that needs no display.
-
-    Example:
-        >>> from monai_spct.handlers.drawing import new_figure
-        >>> float(new_figure(7.5, 2.0).get_figwidth())
-        7.5
-    """
+    """A figure, in inches, on a canvas that needs no display."""
     figure = Figure((width, height), dpi=dpi, facecolor=color, layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
 
 def structure_colors(structures: Mapping[int, str]) -> dict[int, str]:
-    """The color of each structure, by class index.
-
-    Example:
-        >>> from monai_spct.handlers.drawing import structure_colors
-        >>> structure_colors({1: "RV", 3: "LV"})
-        {1: '#56B4E9', 3: '#E69F00'}
-    """
+    """The color of each structure, by class index."""
     return {index: _COLORS[n % len(_COLORS)] for n, index in enumerate(structures)}
 
 
 def surroundings(seen: NDArray[np.bool_], spacing: Sequence[float], *, margin: float) -> tuple[slice, slice]:
-    """The part of a plane around what is to be seen; all of it where there is nothing.
-
-    Args:
-        seen: ``(H, W)``, true where a structure is.
-        spacing: mm, the size of a pixel along both axes.
-        margin: mm to show around; ``inf`` for the whole plane.
-
-    Example:
-        >>> import numpy as np
-        >>> from monai_spct.handlers.drawing import surroundings
-        >>> seen = np.zeros((100, 100), bool)
-        >>> seen[40:50, 60:64] = True
-        >>> surroundings(seen, (2.0, 1.0), margin=20)
-        (slice(30, 60, None), slice(40, 84, None))
-    """
+    """The part of a plane within ``margin`` mm of what is ``seen`` ``(H, W)``; all of it where there is nothing."""
     window = []
     for axis, size in enumerate(seen.shape):
         inside = np.flatnonzero(np.any(seen, axis=1 - axis))
@@ -97,18 +71,7 @@ def surroundings(seen: NDArray[np.bool_], spacing: Sequence[float], *, margin: f
 
 
 def gray_limits(image: NDArray[Any]) -> tuple[float, float]:
-    """The values that are drawn black and white: all but the few lowest and highest are between them.
-
-    Args:
-        image: gray values of any shape.
-
-    Example:
-        >>> import numpy as np
-        >>> from monai_spct.handlers.drawing import gray_limits
-        >>> low, high = gray_limits(np.arange(1001.0))
-        >>> low, high
-        (5.0, 995.0)
-    """
+    """The values that are drawn black and white: all but the few lowest and highest are between them."""
     low, high = np.percentile(image, (0.5, 99.5))
     return float(low), float(max(high, np.nextafter(low, np.inf)))
 
@@ -124,15 +87,6 @@ def draw_plane(
         window: the part that is shown, see :func:`surroundings`.
         spacing: mm, the size of a pixel along both axes.
         kwargs: of matplotlib's ``imshow``: ``cmap``, ``vmin``, ``vmax`` and more.
-
-    Example:
-        >>> import numpy as np
-        >>> from matplotlib.figure import Figure
-        >>> from monai_spct.handlers.drawing import draw_plane
-        >>> axes = Figure().add_subplot()
-        >>> _ = draw_plane(axes, np.eye(8), window=(slice(2, 6), slice(0, 8)), spacing=(1.0, 1.0), cmap="gray")
-        >>> tuple(map(float, axes.get_xlim()))
-        (1.5, 5.5)
     """
     image = axes.imshow(values.T, aspect=spacing[1] / spacing[0], **kwargs)
     across, down = window
@@ -142,23 +96,7 @@ def draw_plane(
 
 
 def draw_contours(axes: Axes, classes: NDArray[Any], colors: Mapping[int, str], *, width: float) -> None:
-    """The outline of each class that has a color.
-
-    Args:
-        axes: where :func:`draw_plane` drew.
-        classes: class indices ``(H, W)``.
-        colors: by class index.
-        width: of the lines, in points.
-
-    Example:
-        >>> import numpy as np
-        >>> from matplotlib.figure import Figure
-        >>> from monai_spct.handlers.drawing import draw_contours
-        >>> axes = Figure().add_subplot()
-        >>> draw_contours(axes, np.eye(8, dtype=int), {1: "red", 2: "blue"}, width=1.0)
-        >>> len(axes.collections)
-        1
-    """
+    """The outline of each class of ``classes`` ``(H, W)`` that has a color; the width is in points."""
     for index, color in colors.items():
         mask = classes == index
         if mask.any():
@@ -168,18 +106,7 @@ def draw_contours(axes: Axes, classes: NDArray[Any], colors: Mapping[int, str], 
 
 
 def contour_key(structures: Mapping[int, str], *, truth: bool = True, scale: float = 1.0) -> list[Line2D]:
-    """The lines of a legend: one for each structure, and one for the truth.
-
-    Args:
-        structures: names by class index.
-        truth: whether there is a truth.
-        scale: of the lines' widths.
-
-    Example:
-        >>> from monai_spct.handlers.drawing import contour_key
-        >>> [line.get_label() for line in contour_key({1: "RV", 3: "LV"})]
-        ['RV', 'LV', 'truth']
-    """
+    """The lines of a legend: one for each structure, and one for the truth; ``scale`` is of their widths."""
     colors = structure_colors(structures)
     lines = [
         Line2D([], [], color=colors[index], linewidth=PRED_WIDTH * scale, label=name)
@@ -194,50 +121,18 @@ def contour_key(structures: Mapping[int, str], *, truth: bool = True, scale: flo
 
 
 def entropy_scale(num_classes: int) -> ScalarMappable:
-    r"""The colors of an entropy, from 0 to :math:`\log C`, that of a network that knows nothing.
-
-    Args:
-        num_classes: :math:`C`, the background included.
-
-    Example:
-        >>> from monai_spct.handlers.drawing import entropy_scale
-        >>> low, high = entropy_scale(4).get_clim()
-        >>> low, round(high, 2)
-        (0.0, 1.39)
-    """
+    r"""The colors of an entropy, from 0 to :math:`\log C`; the background is one of the :math:`C` classes."""
     return ScalarMappable(Normalize(0, math.log(num_classes)), "magma")
 
 
 def entropy_ticks(num_classes: int) -> tuple[list[float], list[str], str]:
-    r"""What stands beside a bar of :func:`entropy_scale`: the ticks, their words, and the quantity with its unit.
-
-    Args:
-        num_classes: :math:`C`, the background included.
-
-    Example:
-        >>> from monai_spct.handlers.drawing import entropy_ticks
-        >>> entropy_ticks(4)[1:]
-        (['0.00', '0.35', '0.69', '1.04', '1.39'], 'entropy (nats), up to ln 4')
-    """
+    """What stands beside a bar of :func:`entropy_scale`: the ticks, their words, and the quantity with its unit."""
     ticks = [math.log(num_classes) * part / 4 for part in range(5)]
     return ticks, [f"{tick:.2f}" for tick in ticks], f"entropy (nats), up to ln {num_classes}"
 
 
 def color_bar(figure: Figure, scale: ScalarMappable, box: tuple[float, float, float, float], label: str) -> Axes:
-    """The scale of colors, along the longer side of a box.
-
-    Args:
-        figure: where to.
-        scale: from values to colors.
-        box: left, bottom, width and height, as shares of the figure.
-        label: the quantity and its unit.
-
-    Example:
-        >>> from matplotlib.cm import ScalarMappable
-        >>> from monai_spct.handlers.drawing import color_bar, new_figure
-        >>> color_bar(new_figure(4.0, 4.0), ScalarMappable(), (0.9, 0.1, 0.02, 0.8), "JSD (nats)").get_ylabel()
-        'JSD (nats)'
-    """
+    """The scale of colors, along the longer side of a box: left, bottom, width and height, as shares of the figure."""
     axes = figure.add_axes(box)
     lies = box[2] * figure.get_figwidth() > box[3] * figure.get_figheight()
     bar = figure.colorbar(scale, cax=axes, orientation="horizontal" if lies else "vertical")

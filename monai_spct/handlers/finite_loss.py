@@ -1,9 +1,8 @@
-"""A run stops at a loss that is not a number, before it spoils the weights, and at weights that are none."""
+"""Stop on non-finite losses or weights."""
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 import ignite.distributed as idist
 import torch
@@ -12,25 +11,6 @@ from monai.engines import IterationEvents
 from torch import Tensor
 
 __all__ = ["StopAtNonFiniteLoss"]
-
-
-class _Losses(NamedTuple):
-    """The parts of the loss of one iteration, on their way to the host."""
-
-    epoch: int
-    iteration: int
-    names: list[str]
-    values: Tensor
-    arrival: Any  # an event of the device, or none
-
-    def check(self) -> None:
-        if self.values.isfinite().all():
-            return
-        parts = ", ".join(f"{name} {value:g}" for name, value in zip(self.names, self.values.tolist(), strict=True))
-        raise FloatingPointError(
-            f"the loss is not finite in epoch {self.epoch}, iteration {self.iteration}: {parts}. The last checkpoint "
-            "is kept. A lower learning rate or a look at the data of this iteration may help."
-        )
 
 
 class StopAtNonFiniteLoss:
@@ -68,11 +48,12 @@ class StopAtNonFiniteLoss:
     """
 
     def __init__(self) -> None:
-        self.pending: deque[_Losses] = deque()
+        # place, names, values, and the event of the device after which the host has the values
+        self.pending: list[tuple[str, list[str], Tensor, Any]] = []
 
     def attach(self, engine: Engine) -> None:
         """Check each loss of ``engine``."""
-        engine.add_event_handler(Events.STARTED, self._forget)
+        engine.add_event_handler(Events.STARTED, self.pending.clear)
         engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._check_epoch)
         engine.add_event_handler(Events.INTERRUPT, self._check_epoch)  # after which `SaveCheckpoints` saves
@@ -85,45 +66,40 @@ class StopAtNonFiniteLoss:
         losses = {name: value.detach() for name, value in losses.items() if name.endswith("loss")}
         values, arrival = torch.stack(list(losses.values())), None
         if values.is_cuda:
-            values, arrival = _on_its_way(values)
-        self.pending.append(_Losses(state.epoch, state.iteration, list(losses), values, arrival))
-        while self.pending and (self.pending[0].arrival is None or self.pending[0].arrival.query()):
-            self.pending.popleft().check()
+            # page-locked memory, which the device fills while the host goes on
+            values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+            arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrival.record()
+        self.pending.append((f"epoch {state.epoch}, iteration {state.iteration}", list(losses), values, arrival))
+        while self.pending and (self.pending[0][-1] is None or self.pending[0][-1].query()):
+            self._check_next()
+
+    def _check_next(self) -> None:
+        place, names, values, arrival = self.pending.pop(0)
+        if arrival is not None:
+            arrival.synchronize()
+        if not values.isfinite().all():
+            parts = ", ".join(f"{name} {value:g}" for name, value in zip(names, values.tolist(), strict=True))
+            raise FloatingPointError(
+                f"the loss is not finite in {place}: {parts}. The last checkpoint is kept. A lower learning rate or a "
+                "look at the data of this iteration may help."
+            )
+
+    def _check_all(self) -> None:
+        while self.pending:
+            self._check_next()
 
     def _check_epoch(self, engine: Engine) -> None:
-        self._check_all(engine)
-        _check_weights(engine)
+        self._check_all()
+        network = getattr(engine, "network", None)  # as MONAI's trainers call it
+        state = dict([*network.named_parameters(), *network.named_buffers()]) if network is not None else {}
+        finite = [value.isfinite().all() for value in state.values()]
+        if finite and not torch.stack(finite).all():  # waits for the device once
+            spoiled = [name for name, well in zip(state, finite, strict=True) if not well]
+            raise FloatingPointError(
+                f"the weights are not finite any more in epoch {engine.state.epoch}, though its losses are: "
+                f"{len(spoiled)} of {len(state)} tensors, the first one {spoiled[0]}. The last checkpoint is kept. "
+                "A lower learning rate may help."
+            )
         # of several processes, one with a loss that is not finite does not come here, and none goes on to save
         idist.all_reduce(0.0)
-
-    def _check_all(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
-        while self.pending:
-            losses = self.pending.popleft()
-            if losses.arrival is not None:
-                losses.arrival.synchronize()
-            losses.check()
-
-    def _forget(self, engine: Engine) -> None:  # noqa: ARG002
-        self.pending.clear()
-
-
-def _check_weights(engine: Engine) -> None:
-    network = getattr(engine, "network", None)  # as MONAI's trainers call it
-    state = dict([*network.named_parameters(), *network.named_buffers()]) if network is not None else {}
-    if not state:
-        return
-    finite = torch.stack([value.isfinite().all() for value in state.values()]).tolist()  # waits for the device once
-    if spoiled := [name for name, well in zip(state, finite, strict=True) if not well]:
-        raise FloatingPointError(
-            f"the weights are not finite any more in epoch {engine.state.epoch}, though its losses are: "
-            f"{len(spoiled)} of {len(state)} tensors, the first one {spoiled[0]}. The last checkpoint is kept. "
-            "A lower learning rate may help."
-        )
-
-
-def _on_its_way(values: Tensor) -> tuple[Tensor, Any]:
-    """A copy in page-locked memory, which is complete once the event has happened."""
-    copy = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
-    arrival: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrival.record()
-    return copy, arrival

@@ -1,4 +1,4 @@
-"""Pictures of volumes with the contours of truth and prediction and maps of entropy, and a handler that saves them."""
+"""Pictures of volumes: contours of truth and prediction, and maps of entropy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
 import numpy as np
 import torch
 from ignite.engine import Engine, Events
@@ -37,9 +38,12 @@ from monai_spct.handlers.drawing import (
     structure_colors,
     surroundings,
 )
+from monai_spct.handlers.history import SaveHistory
 from monai_spct.metrics import dice
 
-__all__ = ["SavePictures", "contour_picture", "volume_pictures"]
+__all__ = ["SavePictures", "TensorBoardPictures", "contour_picture"]
+
+_DPI = 90  # in TensorBoard, which shows pictures smaller than files are
 
 
 def contour_picture(
@@ -153,78 +157,59 @@ def contour_picture(
     return figure
 
 
-def volume_pictures(
-    engine: Engine,
-    reader: str,
-    names: CaseNames,
-    *,
-    structures: Mapping[int, str],
-    max_pictures: int | None,
-    slices: int | Sequence[int] | None,
-    steady: bool = False,
-) -> Iterator[tuple[str, Figure]]:
-    """Pictures of the volumes in an iteration of an evaluator, each with the name of its case.
+class _VolumePictures:
+    """A picture of each of the first volumes in a run of an evaluator, whose output is a list of single volumes."""
 
-    Whichever way the first two axes of a file go, the patient's left is on the right and the back below.
+    def __init__(
+        self,
+        structures: Mapping[int, str] | Mapping[str, str],
+        max_pictures: int | None,
+        slices: int | Sequence[int] | None,
+        *,
+        steady: bool,
+    ) -> None:
+        self.structures = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
+        self.max_pictures = max_pictures
+        self.slices = slices
+        self.steady = steady
+        self.names = CaseNames()
 
-    Args:
-        engine: whose output after postprocessing and decollation are items with ``image`` ``(C, *S)``, of which the
-            first channel is drawn, ``pred`` ``(1, *S)`` and, if there are such, ``label`` ``(1, *S)``, both class
-            indices, and ``uncertainty`` ``(1, *S)``, in nats.
-        reader: who asks, for what is said if the output is another one.
-        names: of this run.
-        structures: names by class index.
-        max_pictures: how many volumes of a run are drawn; all of them if there is no such number.
-        slices: which slices, or how many; see :func:`contour_picture`.
-        steady: whether the truth alone chooses what is shown; likewise.
+    def __call__(self, engine: Engine) -> Iterator[tuple[str, Figure]]:
+        output: Any = engine.state.output
+        if not isinstance(output, list):
+            raise ValueError(
+                f"pictures are of single volumes: the evaluator needs `decollate=True`, got {type(output).__name__}."
+            )
+        batch: Any = engine.state.batch
+        for case, item in zip(batch, output, strict=True):
+            if self.max_pictures is not None and len(self.names) >= self.max_pictures:
+                return
+            if missing := {"image", "pred"} - set(item):
+                raise ValueError(f"pictures need `image` and `pred` in the output, got no {sorted(missing)}.")
+            name = self.names(case, item["image"])
+            yield name, self._picture(item, name)
 
-    Raises:
-        ValueError: if the output is not a list of items with ``image`` and ``pred``, or two images have one name.
-
-    Example:
-        >>> engine = Engine(lambda engine, batch: batch)
-        >>> item = {"case": "patient001", "image": torch.ones(1, 16, 16, 4), "pred": torch.ones(1, 16, 16, 4)}
-        >>> engine.run([[item]]).iteration
-        1
-        >>> settings = {"structures": {1: "LV"}, "max_pictures": None, "slices": None}
-        >>> [(name, figure)] = volume_pictures(engine, "example", CaseNames(), **settings)
-        >>> name, len(figure.axes)
-        ('patient001', 4)
-    """
-    output: Any = engine.state.output
-    if not isinstance(output, list):
-        raise ValueError(
-            f"`{reader}` reads single volumes: the evaluator needs `decollate=True`, got {type(output).__name__}."
-        )
-    batch: Any = engine.state.batch
-    for case, item in zip(batch, output, strict=True):
-        if max_pictures is not None and len(names) >= max_pictures:
-            return
-        if missing := {"image", "pred"} - set(item):
-            raise ValueError(f"`{reader}` needs `image` and `pred` in the output, got no {sorted(missing)}.")
-        image: torch.Tensor = item["image"]
-        label, uncertainty = item.get("label"), item.get("uncertainty")  # MONAI's evaluators also say None
-        name = names(case, image)
+    def _picture(self, item: Mapping[str, torch.Tensor], name: str) -> Figure:
+        image = item["image"]
         # as clinicians look, from the feet: the patient's left on the right, the back below
         turned = [axis for axis in (0, 1) if isinstance(image, MetaTensor) and image.affine[axis, axis] > 0]
-        yield (
-            name,
-            contour_picture(
-                image[0].flip(turned),
-                None if label is None else label[0].flip(turned),
-                item["pred"][0].flip(turned),
-                structures=structures,
-                uncertainty=None if uncertainty is None else uncertainty[0].flip(turned),
-                title=name,
-                slices=slices,
-                steady=steady,
-                spacing=image.pixdim.tolist() if isinstance(image, MetaTensor) else None,
-            ),
+        parts = {key: item.get(key) for key in ("image", "label", "pred", "uncertainty")}  # MONAI's may also say None
+        planes: dict[str, Any] = {k: None if part is None else part[0].flip(turned) for k, part in parts.items()}
+        return contour_picture(
+            planes["image"],
+            planes["label"],
+            planes["pred"],
+            uncertainty=planes["uncertainty"],
+            structures=self.structures,
+            title=name,
+            slices=self.slices,
+            steady=self.steady,
+            spacing=image.pixdim.tolist() if isinstance(image, MetaTensor) else None,
         )
 
 
 class SavePictures:
-    """Saves ``<case>.png`` for the volumes of every run of an evaluator: contours, and maps of entropy if it has them.
+    """Ignite handler for MONAI's evaluators: ``<case>.png`` for each volume, with contours and maps of entropy, if any.
 
     A case is called what its entry ``case`` in the batch says, or else like its image file.
 
@@ -264,24 +249,68 @@ class SavePictures:
         slices: int | Sequence[int] | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.structures = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
-        self.max_pictures = max_pictures
-        self.slices = slices
-        self._names = CaseNames()
+        self._pictures = _VolumePictures(structures, max_pictures, slices, steady=False)
 
     def attach(self, engine: Engine) -> None:
         """Draw after each iteration of ``engine``, and start counting with each of its runs."""
-        engine.add_event_handler(Events.STARTED, self._names.forget)
+        engine.add_event_handler(Events.STARTED, self._pictures.names.forget)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self)
 
     def __call__(self, engine: Engine) -> None:
         """Draw the volumes of one iteration."""
-        settings: dict[str, Any] = {"max_pictures": self.max_pictures, "slices": self.slices}
-        for name, figure in volume_pictures(
-            engine, type(self).__name__, self._names, structures=self.structures, **settings
-        ):
+        for name, figure in self._pictures(engine):
             with replacing(self.folder / f"{name}.png") as picture:
                 figure.savefig(picture, format="png")
+
+
+class TensorBoardPictures:
+    """Ignite handler for the evaluator that validates: the first volumes, with contours, under ``validation/<case>``.
+
+    The same volumes come in every epoch, so that TensorBoard's slider shows how their predictions change. MONAI's
+    ``TensorBoardImageHandler`` has image, truth and prediction apart from each other, as gray animations.
+
+    Args:
+        history: of the training; the pictures go to its TensorBoard.
+        structures: names by class index.
+        max_pictures: how many volumes.
+        slices: which slices, or how many; see :func:`contour_picture`.
+
+    Raises:
+        ValueError: while it draws, as :class:`SavePictures`, which reads the same.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_spct.handlers import SaveHistory, TensorBoardPictures
+        >>> evaluator = Engine(lambda engine, batch: batch)  # in place of a `SupervisedEvaluator` with `decollate=True`
+        >>> item = {"case": "patient001", "image": torch.ones(1, 16, 16, 4), "pred": torch.ones(1, 16, 16, 4)}
+        >>> TensorBoardPictures(SaveHistory(tempfile.mkdtemp()), structures={1: "LV"}).attach(evaluator)
+        >>> _ = evaluator.run([[item]])
+    """
+
+    def __init__(
+        self,
+        history: SaveHistory,
+        *,
+        structures: Mapping[int, str] | Mapping[str, str],
+        max_pictures: int = 2,
+        slices: int | Sequence[int] = 4,
+    ) -> None:
+        self.history = history
+        self._pictures = _VolumePictures(structures, max_pictures, slices, steady=True)
+
+    def attach(self, engine: Engine) -> None:
+        """Draw after each iteration of ``engine``, and start counting with each of its runs."""
+        if idist.get_rank() == 0:
+            engine.add_event_handler(Events.STARTED, self._pictures.names.forget)
+            engine.add_event_handler(Events.ITERATION_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Draw the volumes of one iteration."""
+        for name, figure in self._pictures(engine):
+            figure.set_dpi(_DPI)
+            board = self.history.tensorboard(engine.state.epoch)
+            board.add_figure(f"validation/{name}", figure, engine.state.epoch)
+            board.flush()
 
 
 def _chosen(slices: int | Sequence[int] | None, seen: NDArray[np.bool_]) -> list[int]:

@@ -1,20 +1,24 @@
-"""A progress bar over the whole run, with the parts of the loss and the time left."""
+"""Numbers of a training while it runs: in a progress bar, and in MLflow."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import ignite.distributed as idist
 from ignite.engine import Engine, Events
+from monai.handlers import MLFlowHandler
 from torch import Tensor
 from tqdm import tqdm
 
-__all__ = ["Progress", "scalars"]
+from monai_spct.functional.checks import at_least
+
+__all__ = ["Progress", "scalars", "track_scalars"]
 
 
 def scalars(output: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
-    """The losses and notes of an iteration's output, by name: what bars and logs show.
+    """The losses and notes of an iteration's output, by name.
 
     Args:
         output: ``engine.state.output`` of a :class:`~monai_spct.engines.SemiSupervisedTrainer`, decollated or not.
@@ -34,7 +38,7 @@ def scalars(output: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Progress:
-    """Ignite handler: one bar for the whole run, so that the time left is that of the run and not of an epoch.
+    """Ignite handler: one progress bar for the whole run, with the parts of the loss and the time left.
 
     On a terminal the bar moves every second; in a file it is a line every half a minute. Weights of losses are not
     among its values, since they follow from the epoch.
@@ -95,11 +99,36 @@ class Progress:
             self.bar.set_postfix({"epoch": f"{engine.state.epoch}/{engine.state.max_epochs}", **values}, refresh=False)
         self.bar.update()
 
-    def _close(self, engine: Engine) -> None:  # noqa: ARG002 - an event passes its engine
+    def _close(self) -> None:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
 
-    def _failed(self, engine: Engine, error: BaseException) -> None:
-        self._close(engine)
+    def _failed(self, engine: Engine, error: BaseException) -> None:  # noqa: ARG002 - so are handlers called
+        self._close()
         raise error  # ignite leaves it to the handlers of this event
+
+
+def track_scalars(handlers: Sequence[Any], *, every: int = 10) -> None:
+    """Let the handler that ``--tracking mlflow`` adds to a training log each part of the loss, now and then.
+
+    MONAI's default reads ``loss`` from outputs that are cut into images; those of
+    :class:`~monai_spct.engines.SemiSupervisedTrainer` are not, which makes its handler fail. Any other handler stays as
+    it is, also another ``MLFlowHandler``: the one in question is known by its tag ``train_loss``.
+
+    Args:
+        handlers: those of the trainer, before they are attached.
+        every: number of iterations between two entries, each of which waits for the device and writes to a database.
+
+    Raises:
+        ValueError: when ``every`` is not a whole number of at least 1.
+
+    Example:
+        >>> from monai_spct.handlers import Progress, track_scalars
+        >>> track_scalars([Progress()], every=10)  # nothing to do
+    """
+    every = at_least("every", every, 1)
+    for handler in handlers:
+        if isinstance(handler, MLFlowHandler) and handler.tag_name == "train_loss":
+            handler.output_transform = lambda output: {name: float(value) for name, value in scalars(output).items()}
+            handler.iteration_log = lambda engine, iteration: (iteration - 1) % every == 0  # noqa: ARG005

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from monai_spct.engines import SemiSupervisedTrainer
 from monai_spct.functional import average_over_processes, entropy, log_softmax
 from monai_spct.handlers import AverageBuffers, DiscriminatorStep, SaveCheckpoints
-from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss, _Losses
+from monai_spct.handlers.finite_loss import StopAtNonFiniteLoss
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import Discriminator, Ensemble, build_ensemble, frozen_copy
 from monai_spct.objectives import (
@@ -254,7 +254,7 @@ def failing(training: Training) -> None:
 
     def spoil() -> None:
         if training.trainer.state.iteration == 4 and idist.get_rank() == 1:
-            handler.pending.append(_Losses(2, 4, ["loss"], torch.tensor([torch.nan]), None))
+            handler.pending.append(("epoch 2, iteration 4", ["loss"], torch.tensor([torch.nan]), None))
 
     handlers = training.trainer._event_handlers[Events.EPOCH_COMPLETED]
     [handler] = [h.__self__ for h, *_ in handlers if isinstance(getattr(h, "__self__", None), StopAtNonFiniteLoss)]

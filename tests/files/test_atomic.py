@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from monai_spct.files import atomic
-from monai_spct.files.atomic import read_checkpoint, replacing
+from monai_spct.files.atomic import read_checkpoint, replacing, save_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -37,13 +37,6 @@ def test_the_old_file_is_there_until_the_new_one_is_complete(path):
     assert names(path.parent) == ["note.txt"]
 
 
-def test_folders_are_made(tmp_path):
-    with replacing(tmp_path / "a" / "b" / "bytes") as file:
-        file.write(b"\x00\xff")
-    assert (tmp_path / "a" / "b" / "bytes").read_bytes() == b"\x00\xff"
-    assert names(tmp_path / "a" / "b") == ["bytes"]
-
-
 def test_text_is_utf_8_and_its_line_ends_are_left_alone(path):
     with replacing(path, "w") as file:
         file.write("±\n1\r\n2\r")
@@ -63,13 +56,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(path, error):
     assert names(path.parent) == ["note.txt"]
 
 
-def test_an_error_of_another_file_keeps_its_name(path):
-    with pytest.raises(FileNotFoundError, match=r"'nowhere'$"), replacing(path):
-        Path("nowhere").read_bytes()
-    with pytest.raises(ValueError, match=r"^no number$"), replacing(path):
-        raise ValueError("no number")
-
-
 def test_what_cannot_be_replaced_stays_and_nothing_else(tmp_path):
     (tmp_path / "note.txt" / "inside").mkdir(parents=True)
     with pytest.raises(OSError, match=r"^[^>]*/note\.txt'$"), replacing(tmp_path / "note.txt") as file:
@@ -78,14 +64,27 @@ def test_what_cannot_be_replaced_stays_and_nothing_else(tmp_path):
     assert names(tmp_path / "note.txt") == ["inside"]
 
 
-@pytest.mark.parametrize("size", [2_000, 2_000_000], ids=["at the end", "in the middle"])
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(path, size):
+def write(path: Path, size: int) -> None:
+    with replacing(path) as file:
+        file.write(bytes(size))
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda path: write(path, 2_000),
+        lambda path: write(path, 2_000_000),
+        lambda path: save_atomically({"weight": torch.zeros(1_000_000)}, path),  # torch says where it is in its archive
+    ],
+    ids=["at the end", "in the middle", "in torch.save"],
+)
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(path, fill):
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))  # writing stops there, as on a full disk
     try:
-        with pytest.raises(OSError, match=f"'{re.escape(str(path))}'$"), replacing(path) as file:
-            file.write(bytes(size))
+        with pytest.raises(OSError, match=rf"^\[Errno \d+\] .*'{re.escape(str(path))}'$"):
+            fill(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_text() == "old"
@@ -129,16 +128,6 @@ def test_the_disk_has_the_file_before_its_name_and_then_the_name(path, monkeypat
     assert synced == [("5 bytes", "old"), ("folder", "newer")]
 
 
-def test_a_folder_that_cannot_be_synced_is_no_error(path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "open", refuse)  # as on Windows
-    with replacing(path, "w") as file:
-        file.write("new")
-    assert path.read_text() == "new"
-
-
 @pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002], ids=oct)
 def test_others_may_read_a_file_as_the_umask_says(tmp_path, umask):
@@ -169,13 +158,6 @@ def packed(path: Path, *, name: str = "", content: bytes = b"", compression: int
     with zipfile.ZipFile(path, "w", compression) as archive:
         for part, its in files.items():
             archive.writestr(part, content if name and part.endswith(name) else its)
-
-
-def test_a_checkpoint_is_read_bit_for_bit(checkpoint):
-    state = read_checkpoint(checkpoint)
-    assert torch.equal(state["weight"], torch.arange(6.0).reshape(2, 3))
-    assert state["run"] == {"epoch": 3, "names": ["a", "b"]}
-    assert read_checkpoint(str(checkpoint)).keys() == state.keys()
 
 
 def test_whatever_byte_is_turned_a_checkpoint_is_refused_or_read_as_it_was(checkpoint):
@@ -213,19 +195,8 @@ def test_a_checkpoint_cannot_grow_when_it_is_read(checkpoint):
         read_checkpoint(checkpoint)
 
 
-def test_a_tensor_that_is_larger_than_its_bytes_is_refused(checkpoint):
-    packed(checkpoint, name="data/0", content=bytes(4))
-    with pytest.raises(ValueError, match=r"model\.pt is not a checkpoint, or is damaged"):
-        read_checkpoint(checkpoint)
-
-
 @pytest.mark.parametrize("content", [3, [torch.ones(1)], torch.ones(1), {1: torch.ones(1)}], ids=repr)
 def test_what_is_no_dictionary_by_name_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"model\.pt must hold a dictionary by name, got a (int|list|Tensor|dict)\."):
-        read_checkpoint(tmp_path / "model.pt")
-
-
-def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"model\.pt"):
         read_checkpoint(tmp_path / "model.pt")

@@ -13,17 +13,6 @@ def image(file):
     return MetaTensor(torch.ones(1, 8, 8, 2), meta={"filename_or_obj": file})
 
 
-def test_the_same_image_again_has_its_name_again():
-    names = CaseNames()
-    assert [names({}, image("a/one.nii.gz")), names({"case": None}, image("a/one.nii.gz"))] == ["one", "one"]
-    assert len(names) == 1
-
-
-def test_a_case_without_a_file_may_come_again():
-    names = CaseNames()
-    assert [names({"case": "one"}, torch.ones(1)) for _ in range(2)] == ["one", "one"]
-
-
 def test_the_next_run_begins_anew():
     names = CaseNames()
     names({}, image("a/one.nii.gz"))

@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+from types import SimpleNamespace
 
 import ignite.distributed as idist
 import pytest
@@ -10,8 +11,9 @@ import torch
 from ignite.engine import Engine
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
+from torch import nn
 
-from monai_spct.handlers import SaveScores
+from monai_spct.handlers import SaveInferenceTime, SaveScores
 from monai_spct.metrics import VolumeScores, format_table, score_volume, summarize
 
 STRUCTURES = {1: "RV", 3: "LV"}
@@ -78,17 +80,6 @@ def test_files_and_screen_hold_the_scores_of_every_volume(tmp_path, caplog):
     assert format_table(summarize(rows)) in caplog.text
 
 
-def test_a_second_evaluation_replaces_the_first(tmp_path):
-    evaluate(tmp_path)
-    one = {"z": {"pred": volume(0), "label": volume(0)}}
-    evaluate(tmp_path, one)
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["mean"]["n_volumes"] == 1
-    assert summary["mean"]["dsc_mean"] == 1
-    assert (tmp_path / "scores.csv").read_text().count("\n") == 1 + len(STRUCTURES)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.csv", "summary.json"]
-
-
 def test_of_several_processes_one_writes(tmp_path, monkeypatch):
     metric = VolumeScores(structures=STRUCTURES)
     metric.update(([volume(0)], [case("a", **CASES["a"])["label"]]))
@@ -101,3 +92,69 @@ def test_of_several_processes_one_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(idist, "get_rank", lambda: 0)
     evaluator.run([0])
     assert (tmp_path / "eval" / "scores.csv").is_file()
+
+
+# The time
+
+
+class Clock(nn.Module):
+    """A network that takes as long as each volume says; loading and postprocessing take long as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        self.now += image.max().item()
+        return image
+
+    def load(self, volumes):
+        for batch, slices, seconds in volumes:
+            self.now += 1000
+            image = torch.full((batch, 1, 4, 4, slices), float(seconds))
+            yield {"image": image, "label": image}
+
+    def postprocess(self, output):
+        self.now += 1000
+        return output
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("monai_spct.handlers.scores.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    return clock
+
+
+def evaluator_of(clock: Clock, path, volumes) -> SupervisedEvaluator:
+    """Of volumes, each of a batch, of slices and of seconds."""
+
+    class Loader:
+        def __len__(self) -> int:
+            return len(volumes)
+
+        def __iter__(self):
+            return clock.load(volumes)
+
+    return SupervisedEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=Loader(),
+        network=clock,
+        postprocessing=clock.postprocess,
+        val_handlers=[SaveInferenceTime(path)],
+    )
+
+
+def test_seconds_per_slice_are_the_median_over_volumes_of_what_the_network_takes(clock, tmp_path):
+    path = tmp_path / "eval" / "inference_time.json"
+    # of a slice 9, 0.5, 2 and 1 seconds; the first is often slow
+    evaluator_of(clock, path, [(1, 10, 90), (1, 8, 4), (2, 3, 12), (1, 5, 5)]).run()
+    device = f"CPU, {torch.get_num_threads()} threads"
+    assert json.loads(path.read_text()) == {"seconds_per_slice": 1.5, "volumes": 4, "device": device}
+
+
+def test_of_several_processes_one_writes_the_time(clock, tmp_path, monkeypatch):
+    evaluator = evaluator_of(clock, tmp_path / "time.json", [(1, 4, 4)])
+    monkeypatch.setattr(idist, "get_rank", lambda: 1)
+    evaluator.run()
+    assert not (tmp_path / "time.json").exists()

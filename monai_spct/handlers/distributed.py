@@ -1,0 +1,108 @@
+"""What a training in several processes needs besides ``DistributedDataParallel``."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+from ignite.engine import Engine, Events
+from monai.engines import IterationEvents
+from monai.transforms import Randomizable
+from torch import Tensor, nn
+
+from monai_spct.functional import average_over_processes
+from monai_spct.functional.checks import at_least
+
+__all__ = ["AverageBuffers", "SeedEachIteration"]
+
+
+class AverageBuffers:
+    """Ignite handler for MONAI trainers in several processes: one set of running statistics for all of them.
+
+    ``DistributedDataParallel`` averages gradients. The running means and variances of a batch normalization have none:
+    each process has those of its own batches. This handler averages them, and all other floating buffers, after each
+    step and before what follows it, so that teachers, validation and checkpoints find the same networks in each
+    process. In one process it does nothing.
+
+    Args:
+        module: the students, wrapped or not.
+
+    Example:
+        >>> import torch
+        >>> from monai.engines import SupervisedTrainer
+        >>> from monai_spct.handlers import AverageBuffers
+        >>> network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 1), torch.nn.BatchNorm2d(2))
+        >>> trainer = SupervisedTrainer(
+        ...     device="cpu",
+        ...     max_epochs=1,
+        ...     train_data_loader=[{"image": torch.rand(1, 1, 4, 4), "label": torch.zeros(1, 2, 4, 4)}],
+        ...     network=network,
+        ...     optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
+        ...     loss_function=torch.nn.MSELoss(),
+        ...     train_handlers=[AverageBuffers(network)],
+        ... )
+        >>> trainer.run()
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._buffers: list[Tensor] = []
+
+    def attach(self, engine: Engine) -> None:
+        """Average after each step of ``engine``'s optimizer."""
+        engine.add_event_handler(Events.EPOCH_STARTED, self._list_anew)
+        # still within the iteration: handlers of its completion, as teachers are, may stand before or after this one
+        engine.add_event_handler(IterationEvents.MODEL_COMPLETED, self)
+
+    def _list_anew(self) -> None:
+        self._buffers = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
+
+    def __call__(self) -> None:
+        """Average now."""
+        average_over_processes(self._buffers)
+
+
+class SeedEachIteration:
+    """Ignite handler for a training in several processes: each one draws its own random numbers, anew each time.
+
+    A checkpoint holds the random state of one process alone. With this handler that does not matter: what a process
+    draws in an iteration, as for dropout and augmentation, depends on the seed, the number of the process and the
+    iteration, so a run that goes on draws what it would have drawn.
+
+    Args:
+        seed: of the whole run.
+        rank: the number of this process, from 0.
+        transform: an object with a random state of its own, as :class:`~monai_spct.transforms.RandomQuarterTurn`; none
+            if there are only the global ones.
+
+    Example:
+        >>> import torch
+        >>> from ignite.engine import Engine
+        >>> from monai_spct.handlers import SeedEachIteration
+        >>> def draws(rank):
+        ...     trainer = Engine(lambda engine, batch: torch.rand(()).item())
+        ...     SeedEachIteration(seed=0, rank=rank).attach(trainer)
+        ...     return trainer.run([0], max_epochs=1).output
+        >>> draws(0) == draws(0), draws(0) == draws(1)
+        (True, False)
+    """
+
+    def __init__(self, *, seed: int, rank: int = 0, transform: Randomizable | None = None) -> None:
+        self.seed = at_least("seed", seed, 0)
+        self.rank = at_least("rank", rank, 0)
+        self.transform = transform
+
+    def attach(self, engine: Engine) -> None:
+        """Seed whenever an iteration of ``engine`` starts."""
+        engine.add_event_handler(Events.ITERATION_STARTED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Seed for the iteration that ``engine`` is in."""
+        rng = np.random.default_rng((self.seed, self.rank, engine.state.iteration))
+        for_python, for_numpy, for_torch, for_transform = rng.integers(2**32, size=4).tolist()
+        random.seed(for_python)
+        np.random.seed(for_numpy)  # noqa: NPY002
+        torch.manual_seed(for_torch)  # of the GPU too
+        if self.transform is not None:
+            self.transform.set_random_state(seed=for_transform)
