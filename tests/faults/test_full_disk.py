@@ -76,7 +76,7 @@ def test_a_training_ends_with_the_name_of_the_file_and_can_go_on(data, tmp_path,
 
 
 def test_the_best_weights_stay_those_of_before(data, tmp_path):
-    pictures = {"validate#handlers#4#_disabled_": True}  # which would not fit either
+    pictures = {"validate#handlers#3#_disabled_": True}  # which would not fit either
     run = training(data, tmp_path, num_validation=1, val_interval=1, **pictures)
     before = {}
 
