@@ -48,14 +48,15 @@ def check(
     Settings of the training, such as --dataset_dir and --datalist, may follow. The exit status is 0 when there are no
     errors, 1 when there are, and 2 when the command cannot be carried out.
     """
-    files = ast.literal_eval(config_file) if config_file.startswith("[") else [config_file]
     parser = ConfigParser()
     try:
+        files = ast.literal_eval(config_file) if config_file.startswith("[") else [config_file]
+        configs = Path(files[0]).absolute().parent
         parser.read_config(files)
-        parser.update(_settings(context.args))
+        parser.update({"bundle_root": str(configs.parent), **_settings(context.args)})
         if missing := [name for name in _OF_A_TRAINING if name not in parser]:
             raise ValueError(f"`config_file` must be that of a training, which has {', '.join(missing)}, got {files}.")
-        check_settings(parser, Path(files[0]).parent)
+        check_settings(parser, configs)
         channels, classes = (parser.get_parsed_content(name) for name in ("in_channels", "out_channels"))
     except Exception as error:  # any that an expression of a config may raise
         _refuse(error)

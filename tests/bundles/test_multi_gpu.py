@@ -102,7 +102,7 @@ def test_one_process_goes_on_where_two_ended(typed, tmp_path):
     before = torch.load(typed[0] / "models" / "last.pt", weights_only=True)
     (tmp_path / "models").mkdir()
     torch.save(before, tmp_path / "models" / "last.pt")
-    single(typed, tmp_path, resume=True, max_epochs=3).run()
+    single(typed, tmp_path, resume=True, accept_changes=True, max_epochs=3).run()
     after = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
     assert (before["run"]["epoch"], after["run"]["epoch"]) == (2, 3)
     assert not same(before["network"], after["network"])

@@ -58,23 +58,14 @@ def test_the_command_takes_lists_of_files_and_options_as_a_training_does(tmp_pat
     rewritten(label, np.full(nib.load(label).shape, 3, np.uint8))
     (tmp_path / "one.json").write_text(json.dumps({"structures": {"1": "RV"}}))
     paths = os.pathsep.join(p for p in (str(Path(monai_spct.__file__).parents[1]), os.environ.get("PYTHONPATH")) if p)
-    command = [
-        sys.executable,
-        "-m",
-        "monai_spct.check",
-        "--config_file",
-        f"['{CONFIG}','one.json']",
-        "--voxels",
-        "true",
-    ]
+    command = [sys.executable, "-m", "monai_spct", "check", "--config_file", f"['{CONFIG}','one.json']"]
     done = subprocess.run(
         [*command, "--dataset_dir", str(data), "--labeled_ratio", "1"],
         capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert (
-        "error: the label of patient001_frame01 must hold whole numbers from 0 to 1 (`num_classes` is 2)" in done.stdout
-    )
+    wrong = "error: the label of patient001_frame01 must hold whole numbers from 0 to 1 (`num_classes` is 2)"
+    assert wrong in done.stdout
     assert str(label) in done.stdout
     assert "headers:" in done.stderr  # the bar
 
@@ -90,13 +81,22 @@ def test_a_datalist_that_cannot_be_used_is_an_error_with_all_its_reasons(tmp_pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"label_ratio": 1}, "unknown override `--label_ratio`: no config file has such a key"),
-        ({"config_file": None}, "give `--config_file`"),
-        ({"voxels": "perhaps"}, "a switch must be true or false, got 'perhaps'"),
+        ({"label_ratio": 1}, "unknown key `label_ratio`: nothing reads it. Did you mean `labeled_ratio`?"),
+        ({"datalist": "my.json", "num_test": 3}, "leave out `num_test`"),
         ({"config_file": CONFIG.replace("train", "metadata")}, "must be that of a training, which has split"),
+        ({"config_file": "['train.json'"}, "'[' was never closed"),
     ],
 )
 def test_a_command_that_cannot_be_carried_out_ends_with_status_2(settings, message):
     status, out, err = checked(**settings)
     assert (status, out) == (2, "")
     assert message in err
+
+
+def test_made_up_data_are_written_beside_the_configs(tmp_path):
+    assert CliRunner().invoke(app, ["copy", "acdc", str(tmp_path / "mine")]).exit_code == 0
+    configs = [str(tmp_path / "mine" / "configs" / f"{name}.json") for name in ("train", "phantom")]
+    status, out, _ = checked("--no-voxels", config_file=str(configs), **{"dataset_dir#patients": 8})
+    assert status == 0, out
+    assert "headers alone were looked at" in out
+    assert len(list((tmp_path / "mine" / "phantom" / "data" / "training").glob("patient*"))) == 8
