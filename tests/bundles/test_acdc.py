@@ -797,7 +797,7 @@ def test_p26_a_run_that_is_finished_says_so(tmp_path, data, runs, caplog):
     shutil.copytree(runs.output / "models", tmp_path / "models")
     before = (tmp_path / "models" / "last.pt").read_bytes()
     with caplog.at_level(logging.INFO, "monai_spct"):
-        trained(data, tmp_path, resume=True, num_validation=1)
+        trained(data, tmp_path, resume=True, accept_changes=True, num_validation=1)
     assert "is of a finished run of 2 epochs" in caplog.text
     assert (tmp_path / "models" / "last.pt").read_bytes() == before
 
