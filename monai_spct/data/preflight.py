@@ -132,7 +132,7 @@ def check_split(
     sides = rules.one_side((str(case.entries.get(split.key, case.name)), case.place) for case in cases)
     findings = [Finding("error", problem) for problem in sides]
     sound = []
-    for case in _bar(cases, "headers", progress):
+    for case in tqdm(cases, desc="headers", disable=not progress, leave=False):
         found = _headers(case, in_channels, labeled=case.place != "unlabeled")
         findings += found
         if not any(finding.level == "error" for finding in found):
@@ -140,7 +140,7 @@ def check_split(
     findings += _geometry(cases)
     if voxels:
         check = CheckCased(num_classes=num_classes, in_channels=in_channels)
-        for case in _bar(sound, "voxels", progress):
+        for case in tqdm(sound, desc="voxels", disable=not progress, leave=False):
             findings += _voxels(case, check)
         seen = [case.classes for case in cases if case.place == "labeled" and case.classes is not None]
         if seen and (problem := rules.unseen_classes(set().union(*seen), num_classes)):
@@ -232,15 +232,8 @@ def _geometry(cases: Sequence[_Case]) -> list[Finding]:
         found.append(Finding("warning", problem))
     odd = [volume for case in cases for volume in case.volumes.values() if volume.disagrees]
     if odd:
-        count = "1 file has" if len(odd) == 1 else f"{len(odd)} files have"
-        found.append(
-            Finding(
-                "note",
-                f"{count} other voxel sizes in `pixdim` than in the affine; `pixdim` counts. The first is "
-                f"{odd[0].path}: {rules.mm(odd[0].stored_spacing)} and {rules.mm(odd[0].affine_spacing)}.",
-                (odd[0].path,),
-            )
-        )
+        said = rules.other_pixdim(len(odd), odd[0].path, odd[0].stored_spacing, odd[0].affine_spacing)
+        found.append(Finding("note", said, (odd[0].path,)))
     return found
 
 
@@ -265,6 +258,7 @@ def _voxels(case: _Case, check: CheckCased) -> list[Finding]:
     for file, channel in zip(case.image, np.asarray(loaded["image"]), strict=True):
         # one type for all: a scan that was stored anew in another one is still the same scan
         case.contents[file] = hashlib.sha256(repr(channel.shape).encode() + channel.tobytes()).hexdigest()
+    errors = []
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -272,10 +266,8 @@ def _voxels(case: _Case, check: CheckCased) -> list[Finding]:
             if case.label:
                 case.classes = set(np.unique(np.asarray(loaded["label"], dtype=np.int64)).tolist())
         except ValueError as error:
-            said_last = [Finding("error", str(error), files)]
-        else:
-            said_last = []
-    return [*(Finding("warning", str(warning.message), files) for warning in said), *said_last]
+            errors = [Finding("error", str(error), files)]
+    return errors + [Finding("warning", str(warning.message), files) for warning in said]
 
 
 # Lists
@@ -339,8 +331,3 @@ def _quiet() -> Iterator[None]:
     with LoggingOutputSuppressor(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _bar(items: Sequence[Any], what: str, shown: bool) -> Iterator[Any]:
-    bar: Iterator[Any] = iter(tqdm(items, desc=what, disable=not shown, leave=False))
-    return bar

@@ -17,9 +17,9 @@ __all__ = [
     "channel_grids",
     "contrast",
     "label_values",
-    "mm",
     "not_finite",
     "one_side",
+    "other_pixdim",
     "refuse",
     "shapes",
     "slice_axes",
@@ -160,7 +160,15 @@ def voxel_sizes(file: str, stored: ArrayLike, read: ArrayLike) -> str | None:
     """Voxel sizes as they stand in a file, and as they are read, in mm."""
     if np.isfinite(stored).all() and np.min(stored) > 0:
         return None
-    return f"the voxel sizes of {file} must be above 0, got {mm(stored)}; it is read with {mm(read)}."
+    return f"the voxel sizes of {file} must be above 0, got {_mm(stored)}; it is read with {_mm(read)}."
+
+
+def other_pixdim(files: int, first: str, pixdim: ArrayLike, affine: ArrayLike) -> str:
+    """Number of files in which the two have different voxel sizes, and those of the first, in mm."""
+    return (
+        f"{files} {'file has' if files == 1 else 'files have'} other voxel sizes in `pixdim` than in the affine; "
+        f"`pixdim` counts. The first is {first}: {_mm(pixdim)} and {_mm(affine)}."
+    )
 
 
 def spacing(name: str, its: ArrayLike, median: ArrayLike) -> str | None:
@@ -168,7 +176,7 @@ def spacing(name: str, its: ArrayLike, median: ArrayLike) -> str | None:
     ratio = np.asarray(its) / np.asarray(median)
     if (ratio <= _FAR).all() and (ratio >= 1 / _FAR).all():
         return None
-    return f"the spacing of {name}, {mm(its)}, is more than {_FAR} times off the median of all images, {mm(median)}."
+    return f"the spacing of {name}, {_mm(its)}, is more than {_FAR} times off the median of all images, {_mm(median)}."
 
 
 def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str | None:
@@ -184,7 +192,7 @@ def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str 
             if 2 * fewest >= more:
                 continue
         if thick != 2:
-            others.append(f"{name} ({' x '.join(map(str, shape))} voxels of {mm(sizes)})")
+            others.append(f"{name} ({' x '.join(map(str, shape))} voxels of {_mm(sizes)})")
     if not others:
         return None
     return (
@@ -214,6 +222,5 @@ def _rows(affine: ArrayLike) -> list[list[float]]:
     return rows
 
 
-def mm(sizes: ArrayLike) -> str:
-    """Voxel sizes in words."""
+def _mm(sizes: ArrayLike) -> str:
     return " x ".join(f"{size:.4g}" for size in np.asarray(sizes).tolist()) + " mm"

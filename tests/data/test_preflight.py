@@ -59,35 +59,11 @@ def test_sound_cases_give_nothing_but_a_table(split):
 # One fault each, in the first case
 
 
-def other_affine(case):
-    write(case["label"], label_of(), np.eye(4) * 1.5)
-
-
 def other_axes(case):
     affine = AFFINE.copy()
-    affine[:3, 3] += affine[:3, 0] * (label_of().shape[0] - 1)
+    affine[:3, 3] += affine[:3, 0] * (SHAPE[0] - 1)
     affine[:3, 0] *= -1
     write(case["label"], label_of()[::-1], affine)
-
-
-def no_file(case):
-    Path(case["image"]).unlink()
-
-
-def no_nifti(case):
-    Path(case["image"]).write_text("a scan")
-
-
-def too_short(case):
-    os.truncate(case["image"], 500)
-
-
-def frames(case):
-    write(case["image"], np.stack([image_of(0)] * 3, -1))
-
-
-def other_shape(case):
-    write(case["label"], label_of()[:-1])
 
 
 def zero_spacing(case):
@@ -102,50 +78,52 @@ def centimeters(case):
 
 
 def other_pixdim(case):
-    image = nib.Nifti1Image(image_of(0), AFFINE)
-    image.header["pixdim"][3] = 8
-    nib.save(image, case["image"])
-    label = nib.Nifti1Image(label_of(), AFFINE)
-    label.header["pixdim"][3] = 8
-    nib.save(label, case["label"])
+    for key, voxels in (("image", image_of(0)), ("label", label_of())):
+        image = nib.Nifti1Image(voxels, AFFINE)
+        image.header["pixdim"][3] = 8
+        nib.save(image, case[key])
 
 
 def channels(case):
     case["image"] = [case["image"], write(Path(case["image"]).with_name("a2.nii"), image_of(9))]
 
 
-def lost_label(case):
-    del case["label"]
+def frames(case):
+    write(case["image"], np.stack([image_of(0)] * 3, -1))
 
 
-def lost_image(case):
-    del case["image"]
+def no_file(case):
+    Path(case["image"]).unlink()
 
 
-OF_HEADERS = [
-    (no_file, r"error: .*a\.nii does not exist"),
-    (no_nifti, r"error: .*a\.nii is not a readable NIfTI file"),
-    (too_short, r"error: .*a\.nii is truncated: it has 500 bytes, and its header tells of 736 of voxels"),
-    (frames, r"error: .*a\.nii is 4-D \(3 frames\)"),
-    (other_shape, r"error: image and label of a must have the same shape, got \(8, 6, 4\) and \(7, 6, 4\).*a_gt\.nii"),
-    (other_affine, r"warning: image and label of a have the same shape but different affines.*a_gt\.nii"),
-    (
-        other_axes,
-        r"warning: image and label of a cover the same voxels, .* the label is turned to its image.*a_gt\.nii",
+OF_HEADERS = {
+    "no file": (no_file, r"error: .*a\.nii does not exist"),
+    "frames": (frames, r"error: .*a\.nii is 4-D \(3 frames\)"),
+    "shape": (
+        lambda case: write(case["label"], label_of()[:-1]),
+        r"error: image and label of a must have the same shape, got \(8, 6, 4\) and \(7, 6, 4\).*a_gt\.nii",
     ),
-    (
+    "affine": (
+        lambda case: write(case["label"], label_of(), np.eye(4) * 1.5),
+        r"warning: image and label of a have the same shape but different affines.*a_gt\.nii",
+    ),
+    "axes": (other_axes, r"warning: image and label of a cover the same voxels, .* label is turned .*a_gt\.nii"),
+    "no spacing": (
         zero_spacing,
-        r"warning: the voxel sizes of .*a\.nii must be above 0, got 1\.5 x 1\.5 x 0 mm; it is read with .* 5",
+        r"warning: the voxel sizes of .*a\.nii must be above 0, got .* x 0 mm; .* with .* 5 mm",
     ),
-    (centimeters, r"warning: the spacing of a, 0\.15 x 0\.15 x 0\.45 mm, is more than 10 times off the median"),
-    (other_pixdim, r"note: 2 files have other voxel sizes .*a\.nii: 1\.5 x 1\.5 x 8 mm and 1\.5 x 1\.5 x 5 mm"),
-    (channels, r"error: the image of a must have `in_channels` = 1 channels, got 2"),
-    (lost_label, r"error: a of `labeled` must have a `label`.*a\.nii"),
-    (lost_image, r"error: a of `labeled` must have an `image`"),
-]
+    "cm": (centimeters, r"warning: the spacing of a, 0\.15 x 0\.15 x 0\.45 mm, is more than 10 times off the median"),
+    "pixdim": (
+        other_pixdim,
+        r"note: 2 files have other voxel sizes .*a\.nii: 1\.5 x 1\.5 x 8 mm and 1\.5 x 1\.5 x 5 mm",
+    ),
+    "channels": (channels, r"error: the image of a must have `in_channels` = 1 channels, got 2"),
+    "no label": (lambda case: case.pop("label"), r"error: a of `labeled` must have a `label`.*a\.nii"),
+    "no image": (lambda case: case.pop("image"), r"error: a of `labeled` must have an `image`"),
+}
 
 
-@pytest.mark.parametrize(("spoil", "message"), OF_HEADERS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("spoil", "message"), OF_HEADERS.values(), ids=OF_HEADERS)
 @pytest.mark.parametrize("voxels", [True, False])
 def test_a_fault_of_a_header_is_found(split, spoil, message, voxels):
     spoil(split.labeled[0])
@@ -161,20 +139,14 @@ def test_channels_on_different_grids_are_found(split):
     assert re.match(r"error: channels of one image must have the same affine, got .*c\.nii and .*c2\.nii", said)
 
 
-def value_outside(case):
-    label = label_of()
-    label[0, 0, 0] = 7
-    write(case["label"], label)
-
-
-def fractions(case):
-    write(case["label"], label_of().astype(np.float32) / 2)
-
-
 def not_finite(case):
     image = image_of(0).astype(np.float32)
     image[0, 0, :2] = np.nan, np.inf
     write(case["image"], image)
+
+
+def value_outside(case):
+    write(case["label"], label_of() + 7 * (np.arange(SHAPE[2]) == 0).astype(np.uint8))
 
 
 def constant(case):
@@ -199,7 +171,6 @@ def cut_gzip(case):
 
 OF_VOXELS = [
     (value_outside, r"error: the label of a must hold whole numbers from 0 to 2 .*got \[7(\.0)?\].*a_gt\.nii"),
-    (fractions, r"error: the label of a must hold whole numbers from 0 to 2 .*got \[0\.5\]"),
     (not_finite, r"warning: the image of a has 2 voxels that are not finite; .*a\.nii"),
     (constant, r"warning: the image of a is constant.*a\.nii"),
     (almost_constant, r"warning: the image of a is 0 in 99\.48% of its voxels: percentiles .*a\.nii"),
