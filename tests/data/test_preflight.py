@@ -283,11 +283,6 @@ def test_metaimage_is_looked_at_like_nifti(tmp_path, voxels):
     said = sorted(map(str, look(Split([], cases, [], []), voxels=voxels).findings))
     assert re.match(r"warning: an image should be there once, got the same content in .*a\.mhd .*b\.mhd", said[0])
     assert re.match(r"warning: the voxel sizes of .*a\.mhd must be above 0, got 1\.5 x 1\.5 x -5 mm", said[1])
-    (tmp_path / "a.mhd").write_text(text.replace("1.5 1.5 5.0", "1.5 1.5 0"))
-    (tmp_path / "b.raw").write_bytes(b"short")
-    said = [str(finding) for finding in look(Split([], cases, [], []), voxels=voxels).findings]
-    assert re.search(r"a\.mhd is not a readable MetaImage header: ElementSpacing is 1\.5 1\.5 0", said[0])
-    assert re.search(r"b\.raw is truncated: it has 5 bytes", said[1])
 
 
 # Real scans
