@@ -124,12 +124,8 @@ def alpha_jsd_surface(alpha: float, *, size: int = 101) -> tuple[NDArray[np.floa
     .. math:: \mathrm{JSD}^\alpha(P_1, P_2) = \mathcal{H}\Bigl(\frac{P_1 + P_2}{2}\Bigr)
         - \frac{1 - \alpha}{2} \bigl(\mathcal{H}(P_1) + \mathcal{H}(P_2)\bigr)
 
-    Args:
-        alpha: share of the entropy term, 0 to 1.
-        size: points along each axis, 0 and 1 included.
-
     Returns:
-        The probabilities of class 1, ``(size,)``, and the divergences in nats, ``(size, size)``.
+        The probabilities of class 1, ``(size,)``, from 0 to 1, and the divergences in nats, ``(size, size)``.
 
     Reference:
         Wang et al., Medical Image Analysis 2021: the section on uncertainty regularization.
@@ -161,9 +157,9 @@ def alpha_jsd_figure(alphas: Sequence[float] = (0.0, 0.1, 0.5, 1.0)) -> Picture:
         axes.plot_surface(*grid, values, cmap=scale.cmap, norm=scale.norm, **smooth)
         axes.set_box_aspect((1, 1, 0.75), zoom=0.9)
         axes.view_init(elev=28, azim=-55)
-        axes.set(xlim=(0, 1), ylim=(0, 1), zlim=(0, math.log(2)))
-        axes.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), zticks=(0, 0.2, 0.4, 0.6))
-        axes.set(xticklabels=("0", "0.5", "1"), yticklabels=("0", "0.5", "1"))
+        ends = {"xlim": (0, 1), "ylim": (0, 1), "zlim": (0, math.log(2))}
+        axes.set(**ends, xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), zticks=(0, 0.2, 0.4, 0.6))
+        axes.set(xticklabels=("0", "0.5", "1"), yticklabels=("0", "0.5", "1"))  # short, since they meet in a corner
         axes.tick_params(labelsize=SMALL, pad=-2)
         axes.tick_params(axis="z", pad=0)
         axes.set_xlabel("$P_1$", fontsize=TEXT, labelpad=-5)

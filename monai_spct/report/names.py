@@ -39,24 +39,12 @@ _NAMES = _ORDERED | {
 
 
 def shown_key(key: str) -> str:
-    """The name of a key, a dataset, a method, a network or a score.
-
-    Example:
-        >>> from monai_spct.report.names import shown_key
-        >>> shown_key("labeled_only"), shown_key("entropy_weight")
-        ('labels only', 'entropy weight')
-    """
+    """The name of a key, a dataset, a method, a network or a score."""
     return _NAMES.get(key, key.replace("_", " "))
 
 
 def shown_value(key: str, value: Any) -> str:
-    """A value as the label of a line.
-
-    Example:
-        >>> from monai_spct.report.names import shown_value
-        >>> shown_value("method", "ua_mt"), shown_value("labeled_ratio", 0.05), shown_value("alpha", None)
-        ('UA-MT', '5 %', '')
-    """
+    """A value as the label of a line."""
     if value is None:
         return ""
     if key == "labeled_ratio":
@@ -67,15 +55,7 @@ def shown_value(key: str, value: Any) -> str:
 
 
 def rank(key: str, value: Any) -> tuple[float, str]:
-    """What lines are sorted by: the paper's order of methods and networks, most labels first, and other values rising.
-
-    Example:
-        >>> from monai_spct.report.names import rank
-        >>> sorted(["dan", "mine", "labeled_only"], key=lambda name: rank("method", name))
-        ['labeled_only', 'dan', 'mine']
-        >>> sorted([0.1, 1.0, 0.05], key=lambda ratio: rank("labeled_ratio", ratio))
-        [1.0, 0.1, 0.05]
-    """
+    """Sort key of lines: methods and networks as in the paper, most labels first, other values rising."""
     if isinstance(value, int | float):
         return (-value if key == "labeled_ratio" else value), ""
     known = list(_ORDERED)

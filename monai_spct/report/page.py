@@ -126,7 +126,8 @@ def _about(runs: Sequence[Run]) -> list[str]:
     if seeds := sorted({run.labels[SEED] for run in done if SEED in run.labels}):
         said.insert(0, f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
     about = [f"{len(done)} of {len(runs)} runs are done.", *([f"Made with {'; '.join(said)}."] if said else [])]
-    same = {key: value for key, value in runs[0].labels.items() if all(run.labels.get(key) == value for run in runs)}
+    first = {key: value for key, value in runs[0].labels.items() if key != SEED}
+    same = {key: value for key, value in first.items() if all(run.labels.get(key) == value for run in runs)}
     if same:
         about.append(f"Same in all runs: {', '.join(f'{key} = {value}' for key, value in same.items())}.")
     if devices := sorted({run.inference["device"] for run in done if run.inference}):

@@ -171,7 +171,8 @@ def _refuse_mixture(labels: Sequence[Any], members: Sequence[Run], apart: set[st
 
 
 def _refuse_unknown(name: str, keys: Sequence[str], runs: Sequence[Run]) -> None:
-    known = {key for run in runs for key in run.labels} - {SEED}
+    # datasets have columns of their own, and seeds are what is averaged over
+    known = {key for run in runs for key in run.labels} - (set() if name == "where" else {SEED, "dataset"})
     for key in keys:
         if key not in known:
             raise ValueError(f"there is no `{key}` for `{name}` in these runs.{did_you_mean(key, known)}")

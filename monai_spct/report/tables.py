@@ -150,7 +150,9 @@ def tabulate(table: Table, runs: Sequence[Run]) -> ScoreTable:
     """
     keys, lines = lines_of(table, runs)
     chosen = [run for members in lines.values() for run in members]
-    within = _default_within(keys) if table.within is None else table.within
+    # a method's own settings follow it
+    last = keys.index("method") + 1 if "method" in keys[:-1] else -1
+    within = keys[:last] if table.within is None else table.within
     if unknown := [key for key in within if key not in keys]:
         raise ValueError(f"`within` must be some of `rows`, {', '.join(keys)}, got {unknown[0]}.")
     block_of = [tuple(label for key, label in zip(keys, labels, strict=True) if key in within) for labels in lines]
@@ -196,11 +198,6 @@ def no_result_yet(runs: Sequence[Run]) -> list[str]:
     return [f"No result yet of {', '.join(names)}."] if names else []
 
 
-def _default_within(keys: Sequence[str]) -> Sequence[str]:
-    details = "method" in keys[:-1]
-    return keys[: keys.index("method") + 1] if details else keys[:-1]
-
-
 def _cases(lines: Mapping[Any, Sequence[Run]], dataset: str, score: str) -> pd.DataFrame:
     """By line, seed and case, a column for each structure and for their mean."""
     found = [
@@ -238,9 +235,8 @@ def _mark_best(found: pd.DataFrame, cases: pd.Series, lines: pd.Index, score: st
     if part.runs[[best, second]].min() < 2 or part["mean"][best] == part["mean"][second]:
         return "", same
     pair = pair.dropna(axis=1, how="all")
-    patients = [re.search(pair_by, case) for case in pair.columns]
-    names = [match.group() if match else None for match in patients]
-    whose = list(pair.columns) if None in names else names
+    patients = [match.group() for case in pair.columns if (match := re.search(pair_by, case))]
+    whose = patients if len(patients) == len(pair.columns) else list(pair.columns)
     values = pair.groupby(level="line").mean().T.groupby(whose).mean()
     if pair.isna().any(axis=None) or len(values) < 2:
         return "", same

@@ -73,6 +73,7 @@ def test_lines_are_what_varies_in_the_order_of_the_paper(cells, keys, lines):
         ({"alpha": None}, [0]),
         ({"alpha": [None, 0.2], "method": "dan"}, [0, 2]),
         ({"beta": None}, [0, 1, 2]),
+        ({"dataset": "acdc"}, [0, 1, 2]),
     ],
     ids=str,
 )
@@ -87,6 +88,7 @@ def test_runs_are_chosen_by_their_values(where, chosen):
     [
         (Table(("dsc",), rows=("method",)), "dan would have one line for alpha 0.1 and 0.2: add `alpha` to `rows`"),
         (Figure("curves", rows=("alpa",)), "there is no `alpa` for `rows` in these runs. Did you mean `alpha`?"),
+        (Table(("dsc",), rows=("dataset", "alpha")), "there is no `dataset` for `rows`"),
         (Table(("dsc",), columns=("beta",)), "there is no `beta` for `columns`"),
         (Table(("dsc",), where={"alphaa": 0}), "there is no `alphaa` for `where` in these runs. Did you mean `alpha`?"),
         (Table(("dsc",), where={"alpha": 7}), "no run matches `where` {'alpha': 7}."),
