@@ -1,4 +1,4 @@
-"""What a case is called: as its entry in a datalist says, or like its image file."""
+"""Case names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["case_name", "case_names", "given_names"]
 
 
 def case_name(file: str | os.PathLike[str]) -> str:
-    """What a case is called: the name of its image file without folder and suffix.
+    """The name of a case: that of its image file without folder and suffix.
 
     Args:
         file: the image file.
@@ -27,7 +27,7 @@ def case_name(file: str | os.PathLike[str]) -> str:
 
 
 def case_names(files: Sequence[str | os.PathLike[str]], root: str | os.PathLike[str] | None = None) -> list[str]:
-    """What several cases are called: like their files, and where two files have one name, like their paths.
+    """The names of cases: those of their files, or their paths where two files have one name.
 
     Args:
         files: the image file of each case, all different.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import nibabel as nib
 import numpy as np
@@ -69,15 +69,7 @@ def write_acdc_phantom(
         patient001_frame04.nii.gz
         patient001_frame04_gt.nii.gz
     """
-
-    def write(partial: Path) -> None:
-        for number in range(1, patients + 1):
-            patient = partial / "training" / f"patient{number:03d}"
-            patient.mkdir(parents=True)
-            _draw_heart(patient, number, np.random.default_rng([seed, number]), (size, spacing, slices))
-
-    settings = {"patients": patients, "seed": seed, "size": size, "spacing": spacing, "slices": slices}
-    return _written(folder, write, "write_acdc_phantom", settings, _HEART_FIELD, "a heart")
+    return _written(folder, _ACDC, patients, seed, (size, spacing, slices))
 
 
 def write_promise12_phantom(
@@ -117,16 +109,7 @@ def write_promise12_phantom(
         Case00.mhd
         Case00_segmentation.mhd
     """
-
-    def write(partial: Path) -> None:
-        for number in range(patients):
-            path = partial / f"Case{number:02d}.mhd"
-            image, label, lengths = _draw_pelvis(np.random.default_rng([seed, number]), (size, spacing, slices))
-            save_metaimage(path, image, lengths)
-            save_metaimage(path.with_name(f"{path.stem}_segmentation.mhd"), label, lengths)
-
-    settings = {"patients": patients, "seed": seed, "size": size, "spacing": spacing, "slices": slices}
-    return _written(folder, write, "write_promise12_phantom", settings, _PELVIS_FIELD, "a prostate")
+    return _written(folder, _PROMISE12, patients, seed, (size, spacing, slices))
 
 
 def write_spleen_phantom(
@@ -166,45 +149,26 @@ def write_spleen_phantom(
         imagesTr/spleen_1.nii.gz
         labelsTr/spleen_1.nii.gz
     """
-
-    def write(partial: Path) -> None:
-        names = [f"spleen_{number}.nii.gz" for number in range(1, patients + 1)]
-        for kind in ("imagesTr", "labelsTr"):
-            (partial / kind).mkdir()
-        for number, name in enumerate(names, 1):
-            image, label, affine = _draw_abdomen(np.random.default_rng([seed, number]), (size, spacing, slices))
-            _save_nifti(partial / "imagesTr" / name, image, affine)
-            _save_nifti(partial / "labelsTr" / name, label, affine)
-        listing = {
-            "name": "Spleen, made up",
-            "tensorImageSize": "3D",
-            "modality": {"0": "CT"},
-            "labels": {"0": "background", "1": "spleen"},
-            "numTraining": len(names),
-            "numTest": 0,
-            "training": [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}"} for name in names],
-            "test": [],
-        }
-        (partial / "dataset.json").write_text(json.dumps(listing, indent=1) + "\n", encoding="utf-8")
-
-    settings = {"patients": patients, "seed": seed, "size": size, "spacing": spacing, "slices": slices}
-    return _written(folder, write, "write_spleen_phantom", settings, _ABDOMEN_FIELD, "a body")
+    return _written(folder, _SPLEEN, patients, seed, (size, spacing, slices))
 
 
 # --- the folder
 
 
-def _written(
-    folder: str | Path,
-    write: Callable[[Path], None],
-    maker: str,
-    settings: dict[str, Any],
-    field: float,
-    to_hold: str,
-) -> Path:
-    """The folder that ``write`` fills, or the one that it filled before with the same settings."""
-    _check(field=field, to_hold=to_hold, **settings)
-    made = json.loads(json.dumps({"made_by": maker, "version": _VERSION, **settings}, default=float))
+class _Kind(NamedTuple):
+    maker: str
+    first: int  # number of the first patient
+    write: Callable[[Path, int, np.random.Generator, _Ranges], None]  # one patient into the folder
+    field: float  # mm that a slice must show
+    to_hold: str
+
+
+def _written(folder: str | Path, kind: _Kind, patients: int, seed: int, ranges: _Ranges) -> Path:
+    """The phantom, or the one that was written before with the same settings."""
+    size, spacing, slices = ranges
+    _check(patients, seed, ranges, kind)
+    settings = {"patients": patients, "seed": seed, "size": size, "spacing": spacing, "slices": slices}
+    made = json.loads(json.dumps({"made_by": kind.maker, "version": _VERSION, **settings}, default=float))
     folder = Path(folder).expanduser().absolute()
     target = folder.resolve()  # so that a link stays a link
     if _is_there(target, made):
@@ -213,7 +177,9 @@ def _written(
     with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
         partial = Path(beside, target.name)
         partial.mkdir()
-        write(partial)
+        for number in range(kind.first, kind.first + patients):
+            # a generator of its own: who follows, and how much was drawn before, changes nothing
+            kind.write(partial, number, np.random.default_rng([seed, number]), ranges)
         (partial / _SETTINGS).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
         try:
             if target.is_dir():
@@ -226,7 +192,8 @@ def _written(
     return folder
 
 
-def _check(*, patients: Any, seed: Any, size: Any, spacing: Any, slices: Any, field: float, to_hold: str) -> None:
+def _check(patients: int, seed: int, ranges: _Ranges, kind: _Kind) -> None:
+    size, spacing, slices = ranges
     at_least("seed", seed, 0)
     if at_least("patients", patients, 1) > 999:
         raise ValueError(f"`patients` must be at most 999, got {patients!r}.")
@@ -234,8 +201,9 @@ def _check(*, patients: Any, seed: Any, size: Any, spacing: Any, slices: Any, fi
         raise ValueError(f"`size` must be two numbers of voxels, at least 8 and rising, got {size!r}.")
     if not 0 < spacing[0] <= spacing[1] < np.inf:
         raise ValueError(f"`spacing` must be two positive lengths in mm, rising, got {spacing!r}.")
-    if not (width := size[0] * spacing[0]) >= field:
-        raise ValueError(f"`size[0] * spacing[0]` must be at least {field:g} mm to hold {to_hold}, got {width:g} mm.")
+    if not (width := size[0] * spacing[0]) >= kind.field:
+        wanted = f"{kind.field:g} mm to hold {kind.to_hold}"
+        raise ValueError(f"`size[0] * spacing[0]` must be at least {wanted}, got {width:g} mm.")
     if not 4 <= slices[0] <= slices[1]:
         raise ValueError(f"`slices` must be two numbers, at least 4 and rising, got {slices!r}.")
 
@@ -428,8 +396,10 @@ def _thorax(
     return np.asarray(_over(picture, _inside(depth - u(24, 34), blur), 0.02), np.float32)
 
 
-def _draw_heart(folder: Path, number: int, rng: np.random.Generator, ranges: _Ranges) -> None:
+def _write_heart(root: Path, number: int, rng: np.random.Generator, ranges: _Ranges) -> None:
     u = rng.uniform
+    folder = root / "training" / f"patient{number:03d}"
+    folder.mkdir(parents=True)
     size, spacing, slices = ranges
     group = ("DCM", "HCM", "MINF", "NOR", "RV")[number % 5]
     shape = tuple(int(rng.integers(low, high + 1)) for low, high in (size, size, slices))
@@ -534,9 +504,7 @@ _PELVIS_FIELD = 90.0  # mm, holds the largest prostate drawn here
 _PELVIS_THICKNESS = 3.6  # mm from slice to slice, as in most of PROMISE12
 
 
-def _draw_pelvis(
-    rng: np.random.Generator, ranges: _Ranges
-) -> tuple[NDArray[np.int16], NDArray[np.uint8], tuple[float, float, float]]:
+def _write_pelvis(folder: Path, number: int, rng: np.random.Generator, ranges: _Ranges) -> None:
     u = rng.uniform
     size, spacing, slices = ranges
     pixel = round(float(u(*spacing)), 4)
@@ -602,7 +570,9 @@ def _draw_pelvis(
     coil = sum(u(-0.25, 0.25) * field for field in (x / 60, y / 60, z / 25))
     picture = gaussian_filter(np.clip(picture, 0, None) * np.exp(coil), (0.5, 0.5, 0))
     image = _magnitude(rng, picture, u(0.015, 0.035), lambda: u(300, 900))
-    return image, (outside < 0).astype(np.uint8), (pixel, pixel, _PELVIS_THICKNESS)
+    lengths = (pixel, pixel, _PELVIS_THICKNESS)
+    save_metaimage(folder / f"Case{number:02d}.mhd", image, lengths)
+    save_metaimage(folder / f"Case{number:02d}_segmentation.mhd", (outside < 0).astype(np.uint8), lengths)
 
 
 # --- the abdomen
@@ -611,9 +581,7 @@ _ABDOMEN_FIELD = 320.0  # mm, holds the largest body drawn here
 _ABDOMEN_THICKNESS = 10.0  # mm from slice to slice; real ones are thinner, and many more
 
 
-def _draw_abdomen(
-    rng: np.random.Generator, ranges: _Ranges
-) -> tuple[NDArray[np.int16], NDArray[np.uint8], NDArray[np.float64]]:
+def _write_abdomen(folder: Path, number: int, rng: np.random.Generator, ranges: _Ranges) -> None:
     u = rng.uniform
     size, spacing, slices = ranges
     pixel = float(u(*spacing))
@@ -672,6 +640,25 @@ def _draw_abdomen(
     picture = np.where(table & (np.abs(x) < 150) & (body < 0), -100, picture)
     picture = gaussian_filter(picture, (0.4, 0.4, 0)) + rng.normal(0, u(8, 18), shape)
     image = np.clip(np.rint(picture), -1024, 3071).astype(np.int16)
-    # in the files the first axis goes to the right and the second one to the front
-    image, label = (np.ascontiguousarray(part[::-1, ::-1]) for part in (image, (spleen > 0).astype(np.uint8)))
-    return image, label, np.diag([pixel, pixel, _ABDOMEN_THICKNESS, 1.0])
+    names = [f"spleen_{n}.nii.gz" for n in range(1, number + 1)]
+    for kind, part in (("imagesTr", image), ("labelsTr", (spleen > 0).astype(np.uint8))):
+        (folder / kind).mkdir(exist_ok=True)
+        # in the files the first axis goes to the right and the second one to the front
+        turned = np.ascontiguousarray(part[::-1, ::-1])
+        _save_nifti(folder / kind / names[-1], turned, np.diag([pixel, pixel, _ABDOMEN_THICKNESS, 1.0]))
+    listing = {
+        "name": "Spleen, made up",
+        "tensorImageSize": "3D",
+        "modality": {"0": "CT"},
+        "labels": {"0": "background", "1": "spleen"},
+        "numTraining": number,
+        "numTest": 0,
+        "training": [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}"} for name in names],
+        "test": [],
+    }
+    (folder / "dataset.json").write_text(json.dumps(listing, indent=1) + "\n", encoding="utf-8")
+
+
+_ACDC = _Kind("write_acdc_phantom", 1, _write_heart, _HEART_FIELD, "a heart")
+_PROMISE12 = _Kind("write_promise12_phantom", 0, _write_pelvis, _PELVIS_FIELD, "a prostate")
+_SPLEEN = _Kind("write_spleen_phantom", 1, _write_abdomen, _ABDOMEN_FIELD, "a body")
