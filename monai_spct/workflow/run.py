@@ -17,10 +17,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pydoc import ErrorDuringImport, locate
-from typing import Any, cast
+from typing import Any
 
 import ignite.distributed as idist
-import yaml
 from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, ReferenceResolver
 
 from monai_spct.data import Split
@@ -68,15 +67,18 @@ class _Run:
             frame = frame.f_back
         return None if parser is None else cls(parser)
 
+    def file(self, name: str) -> Path | None:
+        """A config file of the bundle by its stem."""
+        paths = [self.configs / f"{name}.{suffix}" for suffix in ConfigParser.suffixes] if self.configs else []
+        return next((path for path in paths if path.is_file()), None)
+
     def own(self, name: str) -> dict[str, Any]:
-        """A file of the bundle by its stem; empty where there is none."""
-        for suffix in ConfigParser.suffixes if self.configs else ():
-            path = cast(Path, self.configs) / f"{name}.{suffix}"
-            if path.is_file():
-                parser: Any = ConfigParser(yaml.safe_load(path.read_text(encoding="utf-8")))
-                parser.resolve_macro_and_relative_ids()
-                return dict(parser.get())
-        return {}
+        """What is in it; nothing where there is none."""
+        if (path := self.file(name)) is None:
+            return {}
+        parser: Any = ConfigParser(ConfigParser.load_config_file(path))
+        parser.resolve_macro_and_relative_ids()
+        return dict(parser.get())
 
     def base(self) -> dict[str, Any]:
         """The bundle's own file that the config was made from: all its keys are there."""
@@ -177,6 +179,8 @@ def check_settings(parser: ConfigParser | None = None, configs: str | Path | Non
         run = _Run.find()
     if run is None:
         return
+    if run.configs is not None and parser is None and "bundle_root" in run.config:
+        run.parser.get_parsed_content("bundle_root")  # from now on known to the parser alone, too
     problems = [*_unread(run), *_not_taken(run.config, run.parser.locator)]
     for name in _PATHS:
         value = run.config.get(name)
@@ -357,8 +361,7 @@ def _evaluation(run: _Run, folder: Path) -> list[str]:
     changed = {key: _as_json(value) for key, value in changed.items()}
     simple = {key: str(value) for key, value in changed.items() if _is_plain(value)}
     parts = {key: value for key, value in changed.items() if key not in simple}
-    [config] = [path for path in cast(Path, run.configs).glob("evaluate.*") if path.suffix[1:] in ConfigParser.suffixes]
-    given = str(config)
+    given = str(run.file("evaluate"))
     if parts:
         path = folder / "eval" / "settings.json"
         with replacing(path, "w") as file:

@@ -193,6 +193,7 @@ def test_with_one_it_is_the_folder_above_the_configs_from_whatever_directory(mon
     given = config.relative_to(place) if config.is_relative_to(place) else config
     workflow = ConfigWorkflow(str(given), workflow_type="infer", logging_file=False)
     workflow.initialize()
+    assert Path(workflow.parser.get_parsed_content("output_dir")) == CONFIGS.parent
     assert Path(workflow.bundle_root) == CONFIGS.parent
 
 
