@@ -22,16 +22,16 @@ def bundles_folder() -> Path:
 
 
 def copy(name: str, target: str | Path) -> str:
-    """Copy a bundle to a place of one's own, where its configs may be changed and its results go.
+    """Copy a bundle, without results, to a folder where its configs may be changed.
 
-    The overlays for methods and networks come along, in ``methods`` and ``networks`` beside the copy's configs folder.
+    Overlays for methods and networks come along, in ``methods`` and ``networks``.
 
     Args:
         name: of the bundle, for example ``acdc``.
         target: a folder that does not exist yet.
 
     Returns:
-        A line that says what to run next.
+        The command to run next.
 
     Raises:
         ValueError: when there is no bundle of this name.

@@ -1,4 +1,4 @@
-"""Several processes that train together."""
+"""Training in several processes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ __all__ = ["join_processes", "refuse_processes_apart", "synchronize_batch_norms"
 
 
 def join_processes(device: torch.device | str, *, timeout_minutes: float = 30) -> None:
-    """Let this process train together with the others that ``torchrun`` has started.
+    """Join the other processes that ``torchrun`` has started, to train together.
 
-    GPUs exchange gradients by NCCL, CPUs by Gloo. The log of all processes but the first has warnings and errors alone.
+    GPUs exchange gradients by NCCL, CPUs by Gloo. Only the first process logs more than warnings and errors.
     ``ignite.distributed.finalize()`` parts them again.
 
     Args:
         device: of this process: ``cuda:0`` for the first on a machine, ``cuda:1`` for the second, ..., or ``cpu``.
-        timeout_minutes: how long a process waits for another one before it fails. All wait for the slowest when
-            volumes have been loaded and after a validation.
+        timeout_minutes: how long a process waits for another one before it fails.
 
     Raises:
-        ValueError: when ``torchrun`` did not start this process, ``device`` is no GPU of this machine, or
-            ``timeout_minutes`` is not positive.
+        ValueError: without ``torchrun``, without a GPU for this process, or for a ``timeout_minutes`` of 0 or less.
 
     Example:
         >>> from monai_spct.workflow import join_processes
@@ -64,13 +62,13 @@ def join_processes(device: torch.device | str, *, timeout_minutes: float = 30) -
 
 
 def refuse_processes_apart(overlay: str | None = None) -> None:
-    """Refuse to be one of several processes that know nothing of each other and write over each other's files.
+    """Refuse to be one of several processes of ``torchrun`` that would write over each other's files.
 
     Args:
-        overlay: the config with which they work together, by its name; none where there is no such thing.
+        overlay: name of the config with which they work together, if there is one.
 
     Raises:
-        ValueError: when there are several, as ``torchrun`` starts them, and this one has not joined the others.
+        ValueError: when this process has not joined the others.
 
     Example:
         >>> from monai_spct.workflow import refuse_processes_apart
@@ -87,10 +85,9 @@ def refuse_processes_apart(overlay: str | None = None) -> None:
 
 
 def synchronize_batch_norms(network: nn.Module) -> None:
-    """Let batch normalizations learn from the batches of all processes, as if these were one batch; in place.
+    """Make batch normalizations ``torch.nn.SyncBatchNorm``, in place: the batches of all processes count as one.
 
-    They become ``torch.nn.SyncBatchNorm``, whose parameters and names of states are the same. Copies that are made
-    later, as teachers are, do so too.
+    Names of parameters and states stay. Copies that are made later, such as teachers, are synchronized too.
 
     Args:
         network: the students, on their GPU.

@@ -1,8 +1,7 @@
-"""What runs, from the MONAI workflow that runs it: its bundle, its settings, their mistakes, and its evaluation.
+"""What runs: the bundle, its settings and their mistakes, and its evaluation.
 
-The command line, ``--args_file``, ``monai.bundle.run``, ``monai.bundle.load`` and a ``ConfigWorkflow`` in one's own
-program all end in a ``ConfigWorkflow`` with the merged config. The functions here are called from that config, and find
-the workflow among their callers.
+The command line, ``--args_file``, ``monai.bundle.run`` and ``monai.bundle.load`` all make a ``ConfigWorkflow``, which
+holds the merged config. The functions here are called from that config and find the workflow among their callers.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class _Run:
 
 
 def bundle_root() -> str:
-    """The folder of the bundle that runs: the one above the ``configs`` folder with its ``metadata.json``.
+    """The folder of the running bundle: the one above its ``configs``, where ``metadata.json`` is.
 
     Without a workflow, or without such a file, it is the working directory, as in other bundles.
 
@@ -103,13 +102,10 @@ def bundle_root() -> str:
 
 
 def flag(value: object) -> bool:
-    """A switch as it comes from a config, or from a command line, where ``--resume false`` arrives as a word.
-
-    Args:
-        value: a truth value, or ``true`` or ``false`` in any case.
+    """A switch: ``True`` or ``False``, or one of these as a word, as ``--resume false`` on a command line is.
 
     Raises:
-        ValueError: when it is something else.
+        ValueError: for any other value.
 
     Example:
         >>> from monai_spct.workflow import flag
@@ -126,11 +122,11 @@ def settings_of_run(split: Split | None = None) -> dict[str, Any]:
     """What the run is made of, for :class:`~monai_spct.handlers.SaveCheckpoints` to save and compare.
 
     Args:
-        split: whose cases belong to it, by name.
+        split: the cases of the run.
 
     Returns:
-        The merged config as JSON has it, without the keys that say where it runs, and ``cases`` with the list that each
-        one is on. Nothing when no config calls.
+        The merged config as JSON has it, without the keys that say where it runs, and ``cases`` with the list of each
+        case; empty when no config calls.
 
     Example:
         >>> from monai.bundle import ConfigParser
@@ -147,15 +143,16 @@ def settings_of_run(split: Split | None = None) -> dict[str, Any]:
 
 
 def check_settings(parser: ConfigParser | None = None, configs: str | Path | None = None) -> None:
-    """Refuse settings that would change nothing or cannot work, before anything is read, and let causes stand last.
+    """Refuse settings that would change nothing or cannot work, before any data are read.
 
-    Refused are keys that nothing reads, arguments that a component does not take, settings that a datalist replaces,
-    paths that are no text, and one of several processes that do not know of each other.
+    These are keys that nothing reads, arguments that a component does not take, settings that a datalist replaces,
+    paths that are not text, and several processes that do not work together. From now on, an error that ends the
+    process closes with its cause.
 
     Args:
-        parser: of the merged config; by default the one that calls.
-        configs: the folder of the bundle's own config files; by default that of the calling workflow. Without one,
-            only components are looked at.
+        parser: of the merged config; by default the running one.
+        configs: the folder of the bundle's own config files; by default that of the running workflow. Without one,
+            only components are checked.
 
     Raises:
         ValueError: naming each such setting and, where there is one, the right name.
@@ -300,7 +297,7 @@ def _leads(reference: str, path: tuple[str, ...]) -> bool:
 
 
 def _as_json(node: Any) -> Any:
-    """A config as a file would have it: objects that a program gave are known by their class alone."""
+    """A config as a JSON file has it, with the class in place of an object that a program gave."""
     if isinstance(node, Mapping):
         return {str(key): _as_json(value) for key, value in node.items()}
     if isinstance(node, list | tuple):
@@ -312,9 +309,9 @@ def _as_json(node: Any) -> Any:
 
 
 def tell_results(output_dir: str | Path) -> None:
-    """Print what a training left where, and the command that evaluates it. Of several processes one does.
+    """Print where the results of a training are, and the command that evaluates it. Only rank 0 prints.
 
-    The command has those settings of the training that change an evaluation: values on the command line, components in
+    The command has the settings that change an evaluation: plain values on the command line, components in a file,
     ``eval/settings.json``. The number of networks is read from the weights.
 
     Args:
