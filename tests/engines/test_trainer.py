@@ -3,7 +3,6 @@ import math
 import sys
 from collections import Counter
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from ignite.engine import Events
 from monai.data import MetaTensor
-from monai.handlers import LrScheduleHandler
-from monai.optimizers import WarmupCosineSchedule
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -235,14 +232,14 @@ def test_the_step_of_an_iteration_is_there_until_the_next_begins():
         assert torch.equal(step.label, batch["label"])
 
 
-def test_the_output_can_be_cut_into_images():
+def test_the_output_can_be_decollated():
     trainer = trainer_of(students_of(3), batches_of(labeled=2), decollate=True)
     trainer.run()
+    assert trainer.step.unlabeled.shape == (3, 4, 3, 8, 8)
     assert len(trainer.state.output) == 2  # images, not networks
     for b, one in enumerate(trainer.state.output):
         assert torch.equal(one["image"], batches_of(labeled=2)[-1]["image"][b])
-        assert one["pred"].shape == (3, 8, 8)
-        assert one["label"].shape == (1, 8, 8)
+        assert (one["pred"].shape, one["label"].shape) == ((3, 8, 8), (1, 8, 8))
         assert {type(one[name]) for name in ("loss", "supervised_loss", "gamma", "disagreement")} == {float}
 
 
@@ -343,36 +340,6 @@ def test_gradients_may_be_gathered_over_batches():
         optimizer.step()
     for mine, theirs in zip(students.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
-
-
-def test_p25_the_learning_rate_rises_to_its_peak_and_falls_to_zero():
-    peak, iterations, warmup = 0.03, 60, 6
-    students = students_of(network=lambda: nn.Conv2d(1, 3, 1))
-    optimizer = torch.optim.RAdam(students.parameters(), lr=peak)
-    schedule = WarmupCosineSchedule(
-        optimizer, warmup_steps=warmup, t_total=iterations, warmup_multiplier=1 / 300
-    )  # fmt: skip
-    trainer = trainer_of(
-        students,
-        batches_of(6),
-        optimizer=optimizer,
-        max_epochs=10,
-        train_handlers=[LrScheduleHandler(schedule, print_lr=False, epoch_level=False)],
-    )
-    rates = []  # with which the weights are changed
-    trainer.add_event_handler(Events.ITERATION_STARTED, lambda: rates.append(optimizer.param_groups[0]["lr"]))
-    trainer.run()
-    assert len(rates) == iterations
-    assert rates[0] == pytest.approx(peak / 300)
-    top = rates.index(max(rates))
-    assert top == warmup
-    assert rates[top] == pytest.approx(peak)
-    assert all(a < b for a, b in pairwise(rates[: top + 1]))
-    assert all(a > b for a, b in pairwise(rates[top:]))
-    assert max(abs(a - b) for a, b in pairwise(rates)) <= 1.0001 * peak / warmup  # no jump at the joint
-    assert abs(rates[top] - rates[top + 1]) < 0.01 * peak
-    assert 0 < rates[-1] < 0.005 * peak
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-9)
 
 
 # What an iteration costs
@@ -494,16 +461,7 @@ def test_no_value_is_asked_for_by_the_parts_of_other_methods():
 
 
 @pytest.mark.parametrize(
-    "ask",
-    [
-        lambda x: x.sum().item(),
-        lambda x: bool((x > 0).all()),
-        lambda x: torch.equal(x, x),
-        lambda x: x[x > 0],
-        lambda x: x.masked_select(x > 0),
-        lambda x: x.nonzero(),
-    ],
-    ids=["a number", "a truth", "an equality", "a mask", "a selection", "places"],
+    "ask", [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x.nonzero()], ids=["a number", "a mask", "places"]
 )
 def test_a_value_that_is_asked_for_would_be_seen(ask):
     def term(step):

@@ -179,14 +179,6 @@ def test_the_loss_does_not_care_which_network_is_first(log_probs, gamma, alpha, 
     torch.testing.assert_close(moved_weights, weights[order], rtol=1e-9, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
-@given(log_probs=views(largest=200.0), gamma=GAMMAS)
-def test_the_loss_lies_between_zero_and_k_log_k(log_probs, gamma):
-    loss, _ = self_paced_jsd(log_probs, gamma=gamma)
-    assert loss.min() >= -1e-12
-    assert loss.max() <= len(log_probs) * math.log(len(log_probs)) + 1e-12
-
-
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize(
     ("gamma", "weight"),
@@ -245,18 +237,13 @@ class TestWhoLearns:
 
 
 class TestInitialGamma:
-    @pytest.mark.parametrize(
-        ("share", "gamma"),
-        [(0.0, 0.5), (0.05, 0.5), (0.0500001, 0.4), (4 / 40, 0.4), (0.2, 0.4), (1.0, 0.4)],
-        ids=str,
-    )
-    @pytest.mark.parametrize("gammas", [{"0.1": 0.4, "0.05": 0.5}, {0.05: 0.5, 0.1: 0.4}], ids=["words", "numbers"])
-    def test_it_is_that_of_the_smallest_ratio_which_the_share_does_not_exceed(self, gammas, share, gamma):
-        assert initial_gamma(share, gammas) == gamma
+    @pytest.mark.parametrize("gammas", [{"0.1": 0.4, "0.05": 0.5}, {0.05: 0.5, 0.1: 0.4}], ids=["strings", "numbers"])
+    def test_it_is_that_of_the_smallest_ratio_which_the_share_does_not_exceed(self, gammas):
+        for share, gamma in {0.0: 0.5, 0.05: 0.5, 0.0500001: 0.4, 0.1: 0.4, 0.2: 0.4, 1.0: 0.4}.items():
+            assert initial_gamma(share, gammas) == gamma
 
     @pytest.mark.parametrize("ratio", [0.05, 0.07, 0.1, 0.2])
     def test_a_listed_ratio_is_found_again_from_whole_patients(self, ratio):
-        """Where it is at least one patient."""
         gammas = {ratio: 1.0, ratio / 2: 2.0, 2 * ratio: 3.0}
         for patients in range(1, 200):
             labeled = int(ratio * patients + 1e-9)
@@ -298,13 +285,6 @@ class TestGammaUpperBound:
         divergence = kl_divergence(log_probs, mixture(log_probs, shares)[None], dim=2)
         assert (divergence <= -shares.log() + 1e-9).all()
         assert divergence.max() <= math.log(len(log_probs) / eps) + 1e-9 <= gamma_upper_bound(len(log_probs), eps)
-
-    @pytest.mark.parametrize("count", [2, 3, 5])
-    def test_at_the_bound_every_voxel_takes_part(self, count):
-        signs = torch.randint(-1, 2, (count, 1, 3, 300), generator=torch.Generator().manual_seed(0))
-        log_probs = log_softmax(1e4 * signs.double(), dim=2)
-        weights = self_paced_weights(log_probs, mixture(log_probs), gamma=gamma_upper_bound(count))
-        assert weights.min() >= 1 - math.log(count) / gamma_upper_bound(count) - 1e-12
 
 
 @pytest.mark.parametrize(("gamma", "eps"), [(1e-46, 1e-5), (1e-300, 1e-5), (0.2, 1e-50)], ids=str)

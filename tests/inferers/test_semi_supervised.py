@@ -114,23 +114,6 @@ def test_teachers_normalize_by_the_unlabeled_batch_unless_told_otherwise(by_batc
         assert not torch.allclose(prediction, other, atol=0.1)
 
 
-@pytest.mark.parametrize("count", [1, 3], ids=lambda k: f"{k} students")
-def test_each_network_runs_once_in_an_iteration(count):
-    students = students_of(with_norm, count)
-    teachers = frozen_copy(students)
-    calls = []
-    for who, ensemble in (("student", students), ("teacher", teachers)):
-        for k, network in enumerate(ensemble.networks):
-            network.register_forward_hook(
-                lambda module, inputs, output, name=f"{who} {k}": calls.append((name, len(inputs[0])))  # noqa: ARG005
-            )
-    SemiSupervisedInferer(teachers=teachers, transform=RandomQuarterTurn(seed=0))(
-        LABELED, students, unlabeled=UNLABELED
-    )
-    expected = [(f"student {k}", 14) for k in range(count)] + [(f"teacher {k}", 12) for k in range(count)]
-    assert sorted(calls) == expected
-
-
 def test_students_have_the_batch_statistics_of_both_kinds_of_images():
     students = students_of(lambda: nn.BatchNorm2d(1, affine=False, momentum=1.0), 1)
     SemiSupervisedInferer()(LABELED, students, unlabeled=UNLABELED)
@@ -150,14 +133,6 @@ def test_predictions_are_logits_for_labeled_and_log_probabilities_for_unlabeled_
     for name in ("unlabeled", "teacher"):
         torch.testing.assert_close(predictions[name].exp().sum(2), torch.ones(2, 3, 32, 32))
     assert not torch.allclose(predictions["labeled"].exp().sum(2), torch.ones(2, 2, 32, 32), atol=0.1)
-
-
-def test_half_precision_logits_become_float32_log_probabilities():
-    students = students_of(lambda: nn.Conv2d(1, 3, 1), 2).bfloat16()
-    predictions = SemiSupervisedInferer(teachers=frozen_copy(students))(
-        LABELED.bfloat16(), students, unlabeled=UNLABELED.bfloat16()
-    )
-    assert predictions["unlabeled"].dtype == predictions["teacher"].dtype == torch.float32
 
 
 def test_without_unlabeled_images_it_is_supervised():

@@ -144,8 +144,3 @@ def test_unpooling_agrees_with_torch(channels_last, height, width, seed):
     pooled, indices = F.max_pool2d(image, 2, ceil_mode=True, return_indices=True)
     expected = nn.MaxUnpool2d(2)(pooled, indices, output_size=[height, width])
     assert torch.equal(max_unpool(pooled, indices, [height, width]), expected)
-
-
-def test_unpooling_of_volumes_agrees_with_torch():
-    pooled, indices = F.max_pool3d(torch.randn(2, 3, 6, 4, 8), 2, return_indices=True)
-    assert torch.equal(max_unpool(pooled, indices, [6, 4, 8]), nn.MaxUnpool3d(2)(pooled, indices))

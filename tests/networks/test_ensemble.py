@@ -90,13 +90,6 @@ def test_exports_say_the_same_as_the_module(network, export):
         torch.testing.assert_close(export(ensemble)(images), ensemble(images), rtol=0, atol=1e-6)
 
 
-def test_a_script_keeps_both_modes():
-    ensemble = build_ensemble(lambda: nn.Conv2d(1, 3, 1), num_views=2, seed=0)
-    script, images = torch.jit.script(ensemble), torch.rand(2, 1, 5, 4)
-    torch.testing.assert_close(script.train()(images), ensemble.train()(images))
-    torch.testing.assert_close(script.eval()(images), ensemble.eval()(images))
-
-
 def test_a_frozen_copy_is_equal_frozen_and_in_evaluation_mode():
     students = build_ensemble(small_network, num_views=2, seed=0).train()
     teachers = frozen_copy(students)
@@ -176,14 +169,3 @@ def test_equal_networks_are_compiled_once():
     assert once >= 1
     fast(images)
     assert backend.count == once
-
-
-@pytest.mark.usefixtures("_fresh_compiler")
-def test_a_module_that_is_no_ensemble_is_compiled_as_a_whole():
-    backend, images = CountingBackend(), torch.rand(2, 1, 9, 7)
-    network = nn.Sequential(small_network(), nn.Softmax(1))
-    fast = compiled(network, backend=backend)
-    torch.testing.assert_close(fast(images), network(images))
-    assert backend.count == 1
-    assert not isinstance(fast, Ensemble)
-    assert all(a is b for a, b in zip(fast.parameters(), network.parameters(), strict=True))
