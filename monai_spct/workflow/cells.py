@@ -37,6 +37,8 @@ _RESERVED = {
 }
 # where a cell runs, and what prepares it: other values do not make another cell. The epochs to keep do
 _NO_SETTINGS = {*PLACES, "imports", "initialize"} - {"kept_epochs"}
+# a report makes data and networks from all the others
+_PLACES = ("output_dir", "ckpt_path", "resume", "accept_changes", "device", "num_workers")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Cell:
         >>> _ = table.write_text("dataset\tmethod\toverlays\tseed\nacdc\tdan\tphantom\t3\n")
         >>> cell, = read_cells(table)
         >>> cell.name, cell.epochs  # doctest: +ELLIPSIS
-        ('acdc/dan/default/phantom,seed=3,...', 16)
+        ('acdc/dan/default/phantom/seed=3/...', 16)
         >>> cell.training[1:5]
         ['-m', 'monai.bundle', 'run', 'training']
     """
@@ -174,13 +176,14 @@ class _Reader:
             words = {verb: [f"--dataset_dir={place}", *options] for verb, options in words.items()}
             contents = {verb: {**content, "dataset_dir": place} for verb, content in contents.items()}
         cases = self._cases(bundle.name, contents["training"])
-        configuration = {verb: without_places(content, _NO_SETTINGS) for verb, content in contents.items()}
+        settings = {verb: without_places(content, _NO_SETTINGS) for verb, content in contents.items()}
 
         axes = {key: DefaultParseValue(value) for key, value in given.items()}
         parts = [*overlays, *(f"{key}={value}" for key, value in given.items())]
-        readable = "".join(letter if letter.isalnum() or letter in ",=._-+#" else "_" for letter in ",".join(parts))
-        last = ",".join(filter(None, [readable[:150], digest({**configuration, "cases": cases})]))
-        name = "/".join([bundle.name, names["method"], names["network"], last])
+        # of other letters, Snakemake has a use for some
+        plain = ["".join(one if one.isalnum() or one in "=._-+#" else "_" for one in part)[:80] for part in parts]
+        unique = digest({**settings, "cases": cases})
+        name = "/".join([bundle.name, names["method"], names["network"], *plain, unique])
         place = str(self.folder / name)
         commands = {
             verb: [
@@ -192,7 +195,12 @@ class _Reader:
             for verb in files
         }
         epochs = ConfigParser(contents["training"]).get_parsed_content("train#trainer#max_epochs")
-        record = {**names, "overlays": overlays, "axes": axes, "cases": cases, "configuration": configuration}
+        folder = contents["evaluating"].get("dataset_dir")
+        record = {
+            **{**names, "overlays": overlays, "axes": axes, "cases": cases},
+            "dataset_dir": folder if isinstance(folder, str) else None,
+            "configuration": {verb: without_places(content, _PLACES) for verb, content in contents.items()},
+        }
         return Cell(name, [*commands["training"], "--resume=true"], commands["evaluating"], int(epochs), record)
 
     def _bundle(self, name: str) -> Path:

@@ -39,7 +39,7 @@ def test_a_row_is_two_commands_as_one_would_type_them(cell, tiny, cases):
         *(f"--dataset_dir={cases}", "--pictures=0", "--ratio=0.25", f"--output_dir=runs/{found.name}"),
     ]
     assert (found.epochs, found.record["axes"]) == (4, {"seed": 3, "pictures": 0, "ratio": 0.25})
-    assert re.fullmatch(r"tiny/own/default/seed=3,pictures=0,ratio=0.25,[0-9a-f]{10}", found.name)
+    assert re.fullmatch(r"tiny/own/default/seed=3/pictures=0/ratio=0.25/[0-9a-f]{10}", found.name)
 
 
 @pytest.mark.parametrize(
