@@ -14,11 +14,11 @@ from fire.parser import DefaultParseValue
 from monai.bundle import ConfigParser
 
 from monai_spct.data.rules import SIDE
-from monai_spct.workflow.causes import in_words
-from monai_spct.workflow.comparison import PLACES, with_options, without_places
+from monai_spct.workflow.comparison import PLACES, without_places
+from monai_spct.workflow.errors import in_words
 from monai_spct.workflow.folder import bundles_folder
 from monai_spct.workflow.output_dir import digest
-from monai_spct.workflow.overrides import refuse_unknown_overrides
+from monai_spct.workflow.run import check_settings
 from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["OPTIONS", "Cell", "find_table", "read_cells"]
@@ -168,13 +168,7 @@ class _Reader:
             "evaluating": [configs / "evaluate.json", *shared, *network],
         }
         given = {key: value for key, value in row.items() if key not in _NAMES}
-        words, contents = self._checked(files, given)
-
-        data = self.data.get(bundle.name)
-        if data is not None and contents["training"].get("datalist") is None:
-            place = str(Path(data).expanduser().absolute())
-            words = {verb: [f"--dataset_dir={place}", *options] for verb, options in words.items()}
-            contents = {verb: {**content, "dataset_dir": place} for verb, content in contents.items()}
+        words, contents = self._checked(files, given, self.data.get(bundle.name))
         cases = self._cases(bundle.name, contents["training"])
         settings = {verb: without_places(content, _NO_SETTINGS) for verb, content in contents.items()}
 
@@ -215,25 +209,33 @@ class _Reader:
         there = {path.stem: path for folder in folders for path in folder.glob("*.json")}
         return [] if name == "default" else [_named(kind, name, {**there, "default": bundle})]
 
-    def _checked(self, files: Mapping[str, list[Path]], given: Mapping[str, str]) -> tuple[Any, Any]:
+    def _checked(
+        self, files: Mapping[str, list[Path]], given: Mapping[str, str], data: str | None
+    ) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]]:
         """The options of each command, which gets those that it knows, and its merged config."""
-        contents: dict[str, Any] = {
-            verb: ConfigParser.load_config_files([str(path) for path in paths]) for verb, paths in files.items()
+        parsers: dict[str, Any] = {
+            verb: ConfigParser(ConfigParser.load_config_files([str(path) for path in paths]))
+            for verb, paths in files.items()
         }
-        everything = {key for content in contents.values() for key in content}
+        everything = {str(key) for parser in parsers.values() for key in parser.get()}
         for key in given:
             if key in _RESERVED:
                 raise ValueError(f"`{key}` is not for a table to set: {_RESERVED[key]}.")
             if key.split("#")[0] not in everything:
-                near = did_you_mean(key, (everything | set(_NAMES)) - _RESERVED.keys())
+                near = did_you_mean(key, everything.union(_NAMES) - _RESERVED.keys())
                 raise ValueError(f"`{key}` is no key of these configs.{near}")
+        if data is not None and "datalist" not in given:
+            given = {"dataset_dir": str(Path(data).expanduser().absolute()), **given}
         words = {}
-        for verb, content in contents.items():
-            options = {key: value for key, value in given.items() if key.split("#")[0] in content}
+        for verb, parser in parsers.items():
+            options = {key: value for key, value in given.items() if key.split("#")[0] in parser}
+            try:
+                parser.update({key: DefaultParseValue(value) for key, value in options.items()})
+            except (IndexError, KeyError, TypeError) as error:
+                raise ValueError(f"one of {', '.join(options)} is no key of these configs: {error}.") from error
+            check_settings(parser, files[verb][0].parent)
             words[verb] = [f"--{key}={value}" for key, value in options.items()]
-            refuse_unknown_overrides(["--config_file", str([str(path) for path in files[verb]]), *words[verb]])
-            contents[verb] = with_options(content, {key: DefaultParseValue(value) for key, value in options.items()})
-        return words, contents
+        return words, {verb: parser.get() for verb, parser in parsers.items()}
 
     def _cases(self, dataset: str, content: Mapping[str, Any]) -> dict[str, str]:
         """Which case is on which list; nothing where the configuration makes the data."""

@@ -96,7 +96,7 @@ def test_a_table_may_have_commas(tmp_path, tiny, cases):
         ({"overlays": "train"}, "there is no overlay of tiny `train`."),
         ({"max_epoch": 3}, "`max_epoch` is no key of these configs. Did you mean `max_epochs`?"),
         ({"methode": "own"}, "`methode` is no key of these configs. Did you mean `method`?"),
-        ({"train#trainr": 3}, "`--train#trainr`"),
+        ({"train#trainr": 3}, "unknown key `train#trainr`"),
         ({"output_dir": "here"}, "`output_dir` is not for a table to set: each cell has its own folder."),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
