@@ -17,13 +17,8 @@ import typer
 from monai.bundle import ConfigParser
 from tqdm import tqdm
 
-<<<<<<< HEAD
 from monai_spct.data import Split, check_split, folder_cases, open_volume, split_cases, write_datalist
-from monai_spct.workflow import check_settings, in_words
-=======
-from monai_spct.data import Split, VolumeReader, check_split, folder_cases, split_cases, write_datalist
 from monai_spct.workflow import bundles_folder, check_settings, in_words
->>>>>>> d71a947 (Grids are tables, and Snakemake runs them)
 from monai_spct.workflow import copy as copy_bundle
 
 __all__ = ["app", "check", "copy", "datalist", "grid", "report"]
