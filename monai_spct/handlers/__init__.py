@@ -1,6 +1,6 @@
 """Handlers: when something happens."""
 
-from monai_spct.handlers.checkpoints import SaveBest, SaveCheckpoints, Sigterm, Terminated
+from monai_spct.handlers.checkpoints import SaveBest, SaveCheckpoints, Sigterm
 from monai_spct.handlers.curves import SaveCurves, curves_figure
 from monai_spct.handlers.discriminator_step import DiscriminatorStep
 from monai_spct.handlers.distributed import AverageBuffers, SeedEachIteration
@@ -30,7 +30,6 @@ __all__ = [
     "Sigterm",
     "StopAtNonFiniteLoss",
     "TensorBoardPictures",
-    "Terminated",
     "contour_picture",
     "curves_figure",
     "read_history",

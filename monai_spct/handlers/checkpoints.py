@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -25,14 +26,14 @@ from monai_spct.files import newest_checkpoint, save_atomically, save_checkpoint
 from monai_spct.functional.checks import at_least
 from monai_spct.workflow.comparison import differences
 
-__all__ = ["SaveBest", "SaveCheckpoints", "Sigterm", "Terminated"]
+__all__ = ["SaveBest", "SaveCheckpoints", "Sigterm"]
 
 logger = logging.getLogger(__name__)
 
 # iterations between two questions whether one of several processes has SIGTERM, for which a GPU is waited for
 _ASK_EVERY = 10
-_RUN = {"epoch", "iteration", "epoch_length", "settings", "random", "scaler", "format"}
-_FORMAT = 2  # of what objects put into a checkpoint
+_FORMAT = 2  # of checkpoints
+_STATUS = 128 + signal.SIGTERM  # of a process that the signal ended
 _FILES = ("last.pt", "last_*.pt", "model.pt", "best.pt", "epoch_*.pt")
 
 
@@ -154,7 +155,7 @@ class SaveCheckpoints:
             return
         path, state = found
         run, now = state.pop("run", None), cast("Any", engine.state)
-        if not isinstance(run, dict) or run.keys() != _RUN or run["format"] != _FORMAT:
+        if not isinstance(run, dict) or run.get("format") != _FORMAT:
             raise ValueError(f"{path} was written by another version of monai_spct: finish the run with that one.")
         if state.keys() != self.objects.keys():
             raise ValueError(f"{path} is of another kind of run: it holds {sorted(state)}, not {sorted(self.objects)}.")
@@ -278,18 +279,22 @@ class SaveCheckpoints:
             return
         state = self._closing or self._state(engine, epochs=engine.state.epoch - 1)
         if self._closing is None and not hasattr(engine.state.dataloader, "start_at"):
-            raise Terminated(f"ended by SIGTERM: the run goes on from the beginning of epoch {engine.state.epoch}")
+            logger.warning("ended by SIGTERM: the run goes on from the beginning of epoch %d", engine.state.epoch)
+            sys.exit(_STATUS)
         self._save(state)
         self._leave(state)
 
     def _leave(self, state: Mapping[str, Any]) -> None:
         idist.barrier()  # the end of one process ends the others, perhaps while they write
-        run = state["run"]
-        raise Terminated(
-            f"ended by SIGTERM: the state after iteration {run['iteration']}, in epoch "
-            f"{(run['iteration'] - 1) // run['epoch_length'] + 1}, is in {self.folder / 'last.pt'}, and the same "
-            "command with `--resume true` goes on from there"
+        done, length = state["run"]["iteration"], state["run"]["epoch_length"]
+        logger.warning(
+            "ended by SIGTERM: the state after iteration %d, in epoch %d, is in %s, and the same command with "
+            "`--resume true` goes on from there",
+            done,
+            (done - 1) // length + 1,
+            self.folder / "last.pt",
         )
+        sys.exit(_STATUS)
 
     def _state(self, engine: Engine, *, epochs: int) -> dict[str, Any]:
         scaler = getattr(engine, "scaler", None)
@@ -335,32 +340,11 @@ def _set_random_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-class Terminated(SystemExit):
-    """A run has ended because SIGTERM asked it to; the exit status is that of a process which the signal ended, 143.
-
-    Args:
-        message: what was saved.
-
-    Example:
-        >>> from monai_spct.handlers import Terminated
-        >>> error = Terminated("ended by SIGTERM in epoch 3")
-        >>> str(error), error.code
-        ('ended by SIGTERM in epoch 3', 143)
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(128 + signal.SIGTERM)
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
-
-
 class Sigterm:
     """Notes SIGTERM, which batch systems send some time before they kill, instead of ending the process at once.
 
-    Further ones change nothing: a batch system and ``torchrun`` may both send it. In a thread other than the main one,
-    and where the signal is ignored, everything stays as it is.
+    Further ones change nothing: a batch system and ``torchrun`` may both send it. Where the signal is ignored, and in a
+    thread other than the main one, it does nothing.
 
     Example:
         >>> import os, signal

@@ -12,7 +12,6 @@ import ignite.distributed as idist
 from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 
-from monai_spct.handlers import Terminated
 from tests.faults.runs_to_kill import TRAIN
 from tests.faults.test_kills import SETTINGS
 
@@ -30,7 +29,7 @@ def run(data: Path, output: Path, settings: dict[str, Any], *, sigterm_after: in
         )
     try:
         workflow.run()
-    except Terminated as end:
+    except SystemExit as end:
         return int(end.code)  # type: ignore[call-overload]
     return 0
 
