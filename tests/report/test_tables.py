@@ -97,6 +97,8 @@ def test_the_best_is_that_of_its_block(tmp_path, within, expected):
         assert set(best(table)) == expected
         blocks = list(table.blocks)
         assert blocks == sorted(blocks), "lines of a block stand together"
+    with pytest.raises(ValueError, match="`within` must be some of `rows`, labeled_ratio, method, got alpha"):
+        tabulate(Table(("dsc",), within=("alpha",)), runs)
 
 
 def test_several_may_be_the_best_and_none_is_where_there_is_no_other(tmp_path):
