@@ -206,7 +206,7 @@ def report(
 
 def _label_values(cases: list[dict[str, Any]]) -> list[float]:
     """What the labels hold, sorted, but for the background."""
-    labels = tqdm([case["label"] for case in cases], desc="reading labels", disable=not cases)
+    labels = tqdm([case["label"] for case in cases], desc="reading labels", leave=False, disable=not cases)
     return sorted({value for file in labels for value in np.unique(open_volume(file).load()).tolist()} - {0})
 
 

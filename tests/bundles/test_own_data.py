@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from monai.transforms import Compose
 
 import monai_spct
 from monai_spct.data import read_datalist, split_cases
+from monai_spct.networks import ENet, build_ensemble
 from monai_spct.workflow import bundles_folder
 from tests.bundles.states import same
 
@@ -200,6 +202,23 @@ def test_images_alone_can_be_predicted(folder):
     (folder / "my.json").write_text(json.dumps({"test": [{"image": "d.nii.gz", "case": "new"}]}))
     run("inference", folder, max_pictures=0)
     assert nib.load(folder / "output" / "predictions" / "new.nii.gz").shape == SHAPE
+
+
+def test_a_folder_of_several_channels_can_be_predicted_again_and_again(folder):
+    network = build_ensemble(partial(ENet, in_channels=2, out_channels=2), num_views=2, seed=0)
+    torch.save(network.state_dict(), folder / "model.pt")
+    for channel, name in zip(made_up(0)[0], ("t1", "flair"), strict=True):
+        write(folder / "new" / f"scan_{name}.nii.gz", channel)
+    more = {
+        "datalist": None,
+        "dataset_dir": str(folder / "new"),
+        "in_channels": 2,
+        "ckpt_path": str(folder / "model.pt"),
+    }
+    for study in ("one", "two"):
+        output, weights = folder / "new" / study, folder / "model.pt"
+        run("inference", folder, output_dir=str(output), ckpt_path=str(weights), **more)
+        assert [path.name for path in (output / "predictions").glob("*.nii.gz")] == ["scan.nii.gz"]
 
 
 def test_the_same_cases_make_the_same_network_listed_or_split(folder):
