@@ -23,7 +23,6 @@ LAYERS = [
     ["handlers"],
     ["engines"],
     ["report"],
-    ["experiments"],
 ]
 ROOT = Path(monai_spct.__file__).parent
 SOURCES = sorted(path for path in ROOT.rglob("*.py") if "_bundles" not in path.parts)
