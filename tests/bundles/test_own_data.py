@@ -212,12 +212,13 @@ def test_a_folder_of_several_channels_can_be_predicted_again_and_again(folder):
     more = {
         "datalist": None,
         "dataset_dir": str(folder / "new"),
+        "channels": ["_t1", "_flair"],
         "in_channels": 2,
         "ckpt_path": str(folder / "model.pt"),
     }
     for study in ("one", "two"):
-        output, weights = folder / "new" / study, folder / "model.pt"
-        run("inference", folder, output_dir=str(output), ckpt_path=str(weights), **more)
+        output = folder / "new" / study
+        run("inference", folder, output_dir=str(output), **more)
         assert [path.name for path in (output / "predictions").glob("*.nii.gz")] == ["scan.nii.gz"]
 
 
