@@ -1,4 +1,4 @@
-"""Files that are whole or not there, checkpoints, and names of files."""
+"""Atomic writes, checkpoints and file names."""
 
 from monai_spct.files.atomic import read_checkpoint, replacing, save_atomically
 from monai_spct.files.checkpoints import checkpoint_paths, newest_checkpoint, save_checkpoint

@@ -1,4 +1,4 @@
-"""Names of files that other files give."""
+"""File names that other files give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints, and going on from them after a kill, SIGTERM or a crash."""
+"""Save checkpoints, and resume from them after a kill, SIGTERM or a crash."""
 
 from __future__ import annotations
 

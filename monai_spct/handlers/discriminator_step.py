@@ -1,4 +1,4 @@
-"""The discriminator of adversarial training learns beside the students."""
+"""Train the discriminator beside the students."""
 
 from __future__ import annotations
 

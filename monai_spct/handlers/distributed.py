@@ -1,4 +1,4 @@
-"""What a training in several processes needs besides ``DistributedDataParallel``."""
+"""Handlers for distributed training."""
 
 from __future__ import annotations
 

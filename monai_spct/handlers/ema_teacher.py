@@ -1,4 +1,4 @@
-"""Teachers that follow their students by an exponential moving average."""
+"""EMA teachers."""
 
 from __future__ import annotations
 

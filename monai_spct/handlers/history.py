@@ -1,4 +1,4 @@
-"""The course of a training: one row for each epoch, as a table and for TensorBoard."""
+"""Training history: one row per epoch, as a CSV file and in TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of a training while it runs: in a progress bar, and in MLflow."""
+"""Progress bar and MLflow tracking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation found, and how long it took."""
+"""Scores and inference time of an evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dice and Hausdorff distances in millimeters per volume and structure, with a stated rule for missed structures."""
+"""Dice and Hausdorff distances in millimeters, per volume and structure."""
 
 from __future__ import annotations
 

@@ -802,6 +802,27 @@ def test_p26_a_run_that_is_finished_says_so(tmp_path, data, runs, caplog):
     assert (tmp_path / "models" / "last.pt").read_bytes() == before
 
 
+def test_a_run_that_starts_anew_leaves_nothing_of_another_one_among_its_files(tmp_path, data):
+    def files(folder):
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*.*") if path.name != ".lock"}
+
+    short = {"max_epochs": 1, "epoch_length": 1, "num_validation": 1, "val_interval": 1}
+    trained(data, tmp_path, **short, kept_epochs=[1])
+    for name in ("eval/scores.csv", "predictions/a.nii.gz"):  # of other commands
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    first = files(tmp_path)
+    assert first >= {"models/best.pt", "models/epoch_001.pt", "eval/history.csv", "trained.json"}
+    trained(data, tmp_path, **short, seed=1)
+    assert files(tmp_path / "previous_1") == first
+    second = {name for name in files(tmp_path) if not name.startswith("previous_1")}
+    assert {name for name in second if "tfevents" not in name} == {
+        *("eval/history.csv", "eval/curves.png", "trained.json"),
+        *(f"models/{name}.pt" for name in ("best", "last", "model")),
+    }
+    assert len(read_history(tmp_path / "eval" / "history.csv")) == 1
+
+
 def test_there_may_be_nothing_to_resume(tmp_path, data, caplog):
     with caplog.at_level(logging.INFO, "monai_spct"):
         trained(data, tmp_path, resume=True, max_epochs=1, epoch_length=1)
