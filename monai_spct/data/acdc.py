@@ -1,4 +1,4 @@
-"""The ACDC folder, as it is downloaded, to a MONAI datalist."""
+"""Cases of an ACDC folder, as it is downloaded."""
 
 import re
 from pathlib import Path

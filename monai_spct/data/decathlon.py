@@ -1,4 +1,4 @@
-"""A folder of the Medical Segmentation Decathlon, as it is downloaded, to a MONAI datalist."""
+"""Cases of a Medical Segmentation Decathlon task, as it is downloaded."""
 
 import json
 import os
@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from monai_spct.data.case_names import case_name
 from monai_spct.files.paths import is_there, leaves_folder
 
 __all__ = ["decathlon_cases"]
@@ -74,8 +75,8 @@ def decathlon_cases(folder: str | Path, *, with_test_images: bool = False) -> li
             elif not is_there(path):
                 missing.append(str(path))
             case[key] = str(path)
-        stem = Path(case["image"]).name.removesuffix(".gz").removesuffix(".nii")
-        cases.append({"patient": stem, "case": stem, **case})
+        name = case_name(case["image"])
+        cases.append({"patient": name, "case": name, **case})
     if outside:
         raise ValueError(f"{listing} names files outside of its folder: {', '.join(outside)}.")
     if missing:

@@ -1,4 +1,4 @@
-"""The PROMISE12 folder, as it is downloaded, to a MONAI datalist."""
+"""Cases of a PROMISE12 folder, as it is downloaded."""
 
 import re
 from pathlib import Path

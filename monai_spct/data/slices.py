@@ -1,4 +1,4 @@
-"""The slices of volumes, prepared once and kept in memory or on the disk."""
+"""Datasets of the slices of volumes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -24,6 +25,7 @@ from monai_spct.data.slice_cache import SliceCache, StoredSlices
 __all__ = ["SliceDataset"]
 
 logger = logging.getLogger(__name__)
+_Transform = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class SliceDataset(Dataset[dict[str, Any]]):
@@ -66,7 +68,7 @@ class SliceDataset(Dataset[dict[str, Any]]):
     def __init__(
         self,
         cases: Sequence[Mapping[str, Any]],
-        transform: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        transform: _Transform,
         augment: Callable[[dict[str, Any]], Mapping[str, Any]] | Sequence[Callable[..., Any]] | None = None,
         *,
         keys: Sequence[str] = ("image", "label"),
@@ -80,7 +82,12 @@ class SliceDataset(Dataset[dict[str, Any]]):
         hidden = progress is None or not cases or idist.get_rank() > 0
         # closed also where a case cannot be loaded, or what is said of it ends up in the line of the bar
         with tqdm(cases, desc=f"loading {progress} volumes", disable=hidden, mininterval=1.0) as bar:
-            self.volumes = [self._volume(case, transform, cache) for case in bar]
+            self.volumes: list[Mapping[str, Tensor | StoredSlices]] = [
+                cache.volume(case, self.keys, partial(self._prepared, case, transform))
+                if cache
+                else self._prepared(case, transform)
+                for case in bar
+            ]
         self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.slices:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")
@@ -97,26 +104,15 @@ class SliceDataset(Dataset[dict[str, Any]]):
                 f"{cache.size() / 1e9:.2f} GB".replace("  ", " ")
             )
 
-    def _volume(
-        self,
-        case: Mapping[str, Any],
-        transform: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-        cache: SliceCache | None,
-    ) -> Mapping[str, Tensor | StoredSlices]:
-        def prepare() -> dict[str, Tensor]:
-            return self._prepared(transform(dict(case)), case)
-
-        return prepare() if cache is None else cache.volume(case, self.keys, prepare)
-
-    def _prepared(self, volume: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _prepared(self, case: Mapping[str, Any], transform: _Transform) -> dict[str, Tensor]:
         """Slices first, ``(D, C, H, W)``, so that a slice is one contiguous block of memory."""
-        missing = [key for key in self.keys if key not in volume]
-        if missing:
+        volume = transform(dict(case))
+        if missing := [key for key in self.keys if key not in volume]:
             raise ValueError(f"{case.get('case', dict(case))} must have {missing[0]!r}: it is one of `keys`.")
-        dtypes = {"label": torch.uint8}
+        slices = {key: torch.as_tensor(np.asarray(volume[key])).movedim(-1, 0) for key in self.keys}
         return {
-            key: torch.as_tensor(np.asarray(volume[key])).movedim(-1, 0).to(dtypes.get(key, torch.float32)).contiguous()
-            for key in self.keys
+            key: value.to(torch.uint8 if key == "label" else torch.float32).contiguous()
+            for key, value in slices.items()
         }
 
     def __len__(self) -> int:
