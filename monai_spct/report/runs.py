@@ -32,7 +32,7 @@ class Run:
 
     Args:
         folder: of its ``cell.json``.
-        record: what that file holds, and ``done.json`` where there is one.
+        record: what that file holds, and ``trained.json`` where there is one.
 
     Example:
         >>> from pathlib import Path
@@ -105,8 +105,10 @@ def find_runs(*folders: str | Path) -> list[Run]:
     """
     runs = []
     for path in sorted({path for folder in folders for path in Path(folder).rglob("cell.json")}):
-        done = path.with_name("done.json")
-        record = {**_read_json(path, ("dataset", "method", "axes")), **(_read_json(done) if done.is_file() else {})}
+        record = _read_json(path, ("dataset", "method", "axes"))
+        for file in (path.with_name("done.json"), path.with_name("trained.json")):  # of earlier grids, and of trainings
+            more = _read_json(file) if file.is_file() else {}
+            record |= {**more.get("versions", {}), **more}
         runs.append(Run(path.parent, record))
     return runs
 

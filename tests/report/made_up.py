@@ -31,7 +31,8 @@ def make_run(
     cell = {"dataset": dataset, "method": method, "network": "enet", "overlays": ["small"], "axes": axes}
     write(folder / "cell.json", cell)
     if scores is not None:
-        write(folder / "done.json", {"monai_spct": "0.1.0", "torch": "2.8.0", "monai": "1.6.0", "commit": "0123abc"})
+        versions = {"monai_spct": "0.1.0", "torch": "2.8.0", "monai": "1.6.0"}
+        write(folder / "trained.json", {"versions": versions, "commit": "0123abc"})
         write(folder / "eval" / "summary.json", {})
         write(folder / "eval" / "inference_time.json", {"seconds_per_slice": 0.0125, "device": "CPU, 1 threads"})
         (folder / "eval" / "history.csv").write_text(history)

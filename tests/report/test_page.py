@@ -90,7 +90,13 @@ def test_each_table_and_figure_has_its_files_and_all_are_on_one_page(folder):
         ["labels only", "82.00 (1.41)", "18.00 (1.41)"],
         ["UA-MT", "86.00 (1.41)", "14.00 (1.41)"],
     ]
-    for text in ("Systems & <scores>", "a < b", "4 of 4 runs are done.", "seeds 0, 1; commit 0123abc;", "3 patients"):
+    for text in (
+        "Systems & <scores>",
+        "a < b",
+        "4 of 4 runs are done.",
+        "seeds 0, 1; commit 0123abc; monai_spct 0.1.0; torch 2.8.0",
+        "3 patients",
+    ):
         assert text in page.said
     text = (folder / "report" / "report.md").read_text(encoding="utf-8")
     assert "| UA-MT       | <u>**86.00 (1.41)**</u> | <u>**14.00 (1.41)**</u> |" in text
