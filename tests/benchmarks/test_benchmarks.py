@@ -91,10 +91,9 @@ def test_the_fast_path_and_the_plain_path_agree(views):
                 torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("views", [1, 2])
-def test_a_quick_run_of_the_step_benchmark(data, tmp_path, views):
+def test_a_quick_run_of_the_step_benchmark(data, tmp_path):
     path = tmp_path / "step.json"
-    options = ["--data", data, "--views", str(views), "--size", "48", "--iterations", "5", "--warmup", "1"]
+    options = ["--data", data, "--views", "2", "--size", "48", "--iterations", "5", "--warmup", "1"]
     step.main([*options, "--labeled", "2", "--unlabeled", "3", "--no-memory", "--output", str(path)])
     result = json.loads(path.read_text())
     assert {len(blocks) for blocks in result["blocks"].values()} == {4}
@@ -103,16 +102,9 @@ def test_a_quick_run_of_the_step_benchmark(data, tmp_path, views):
     torch.testing.assert_close(mine[:2], plain[:2], rtol=1e-3, atol=1e-3)  # later float32 has its way
 
 
-def test_memory_is_measured_in_processes_of_their_own(data):
-    task = Task(data, size=48, labeled=2, unlabeled=3)
-    memory = step._memory(task, "reference")
-    assert 100 < memory["before"] <= memory["peak"]
-
-
 def test_a_quick_run_of_the_growth_benchmark(data, tmp_path):
     task = Task(data, size=48, labeled=2, unlabeled=3)
-    points = [(views, growth.seconds(Task(data, size=48, views=views), 2)) for views in (1, 2)]
-    result = {"growth": {"networks K": points, "patients": growth.patients(task, [4], 2)}}
+    result = {"growth": {"networks K": [(2, growth.seconds(task, 2))], "patients": growth.patients(task, [4], 2)}}
     growth.plot(result, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").stat().st_size > 1000
 
@@ -135,7 +127,7 @@ def test_a_quick_run_of_the_memory_benchmark(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the books of Linux")
 def test_a_quick_run_of_the_soak(data, tmp_path):
-    output, options = tmp_path / "results" / "soak.json", ["--minutes", "0.1", "--every", "0.5", "--data", data]
+    output, options = tmp_path / "results" / "soak.json", ["--minutes", "0.07", "--every", "0.5", "--data", data]
     soak.main(["--folder", str(tmp_path), *options, "--num-workers", "1", "--output", str(output)])
     result = json.loads(output.read_text())
     samples = {name: torch.tensor(values) for name, values in result["samples"].items()}
@@ -154,7 +146,6 @@ def test_slopes_come_with_their_errors():
     assert soak.slope([0, 1, 2], [0, 3, 0]) == [0, 1.732]
 
 
-@pytest.mark.parametrize("contender", ["project", "reference"])
-def test_a_quick_run_of_the_profile(data, contender):
-    result = kernels.main([contender, "--data", data, "--size", "48", "--iterations", "2", "--warmup", "1"])
+def test_a_quick_run_of_the_profile(data):
+    result = kernels.main(["project", "--data", data, "--size", "48", "--iterations", "2", "--warmup", "1"])
     assert any("conv" in kernel["name"] for kernel in result["kernels"])

@@ -15,7 +15,6 @@ from typing import Any
 import ignite.distributed as idist
 import torch
 from ignite.engine import Engine, Events
-from monai.bundle import ConfigWorkflow
 from torch.nn.parallel import DistributedDataParallel
 
 from monai_spct.engines import SemiSupervisedTrainer
@@ -35,21 +34,10 @@ from monai_spct.objectives import (
     Supervised,
     WeightedTerm,
 )
-from monai_spct.workflow import bundles_folder, join_processes, synchronize_batch_norms
+from monai_spct.workflow import join_processes, synchronize_batch_norms
+from tests.bundles.little import config, overlay, training
 
-BUNDLES = bundles_folder()
-LITTLE = {
-    "image_size": 40,
-    "crop_size": 32,
-    "labeled_batch_size": 2,
-    "unlabeled_batch_size": 2,
-    "labeled_patients": 1,
-    "num_test": 1,
-    "val_interval": 1,
-    "epoch_length": 2,
-    "max_epochs": 2,
-    "num_workers": 0,
-}
+MORE = {"image_size": 40, "num_test": 1, "val_interval": 1}
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:
@@ -72,12 +60,9 @@ class Training:
     """A training, with what is seen of it in each iteration and each process."""
 
     def __init__(self, data: Path, output: Path, method: str | None = None, **settings: Any) -> None:
-        configs = BUNDLES / "spleen" / "configs"
-        methods = [] if method is None else [BUNDLES / "methods" / f"{method}.json"]
-        files = [configs / "train.json", *methods, configs / "multi_gpu_train.json"]
-        settings = {**LITTLE, "dataset_dir": str(data), "output_dir": str(output), **settings}
-        self.workflow = ConfigWorkflow([str(f) for f in files], workflow_type="train", logging_file=False, **settings)
-        self.workflow.initialize()
+        overlays = [] if method is None else [overlay(method)]
+        files = (*overlays, config("multi_gpu_train", "spleen"))
+        self.workflow = training(data, output, *files, bundle="spleen", **MORE, **settings)
         self.seen: dict[str, list[str]] = {}
         self.trainer = self["train#trainer"]
         self.trainer.add_event_handler(Events.ITERATION_COMPLETED, self.look)  # after the teachers, and all the others
@@ -273,21 +258,6 @@ def killed(training: Training) -> None:
     training.workflow.run()
 
 
-def unreadable(training: Training) -> None:
-    """Of the cases to validate, one of the second process ends early, which its header does not show."""
-    if idist.get_rank() == 1:
-        image = Path(training["validate#dataset"].data[0]["image"])
-        image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
-    training.workflow.run()
-
-
-def stuck() -> None:
-    """The second process is."""
-    if idist.get_rank() == 1:
-        signal.pause()
-    average_over_processes([torch.zeros(1)])
-
-
 def on_gpus(output: Path) -> None:
     """Batch normalizations by NCCL."""
     device = f"cuda:{idist.get_local_rank()}"
@@ -304,14 +274,10 @@ def main(scenario: str, data: Path, output: Path) -> None:
         join_processes(f"cuda:{os.environ['LOCAL_RANK']}")
         on_gpus(output)
         return
-    join_processes("cpu", timeout_minutes=0.25 if scenario == "stuck" else 5)
+    join_processes("cpu", timeout_minutes=5)
     run = partial(Training, data)
     if scenario == "killed":
         killed(run(output / "resumed", num_validation=3))
-    elif scenario == "unreadable":
-        unreadable(run(output / "unreadable", "labeled_only", num_validation=3))
-    elif scenario == "stuck":
-        stuck()
     else:
         look(run, output)
 

@@ -14,19 +14,14 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser, ConfigWorkflow, ckpt_export, load_bundle_config
+from monai.bundle import ConfigParser, ckpt_export, load_bundle_config
 from monai.data import MetaTensor
 from monai.transforms import Compose, LoadImaged, MapTransform
 
 from monai_spct.networks import ENet, build_ensemble
-from monai_spct.workflow import bundles_folder
+from tests.bundles.little import BUNDLES, workflow
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
-    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
-]
-
-CLASSES = {"acdc": 4, "prostate": 2, "spleen": 2}  # the last resamples, and inverts that
+CLASSES = {"acdc": 4, "spleen": 2}  # which resamples, and inverts that
 
 
 class Made(NamedTuple):
@@ -41,9 +36,7 @@ class Made(NamedTuple):
 def made(request, tmp_path_factory) -> Made:
     base = tmp_path_factory.mktemp(request.param)
     folder = base / "bundle"
-    shutil.copytree(
-        bundles_folder() / request.param, folder, ignore=shutil.ignore_patterns("models", "eval", "phantom")
-    )
+    shutil.copytree(BUNDLES / request.param, folder, ignore=shutil.ignore_patterns("models", "eval", "phantom"))
     network = build_ensemble(partial(ENet, out_channels=CLASSES[request.param]), num_views=3, seed=3)
     for module in network.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
@@ -56,11 +49,8 @@ def made(request, tmp_path_factory) -> Made:
     voxels = np.random.default_rng(0).integers(-100, 300, (40, 44, 5)).astype(np.int16)
     (base / "images").mkdir()
     nib.save(nib.Nifti1Image(voxels, np.diag([-2.0, -2, 5, 1])), base / "images" / "case.nii.gz")
-    config = [str(folder / "configs" / "inference.json")]
-    settings = {"bundle_root": str(folder), "dataset_dir": str(base / "images"), "max_pictures": 0, "device": "cpu"}
-    workflow = ConfigWorkflow(config, workflow_type="infer", logging_file=False, **settings)
-    workflow.initialize()
-    workflow.run()
+    where = {"bundle_root": folder, "output_dir": folder, "dataset_dir": base / "images"}
+    workflow("inference", bundle=request.param, **where, max_pictures=0, device="cpu").run()
     mask = np.asarray(nib.load(folder / "predictions" / "case.nii.gz").dataobj)
     assert len(np.unique(mask)) > 1  # or any other mask would do
     return Made(folder, base / "images" / "case.nii.gz", mask)

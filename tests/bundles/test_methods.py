@@ -1,13 +1,8 @@
 """Each system that the method is compared with trains what it should, predicts with whom it should, and resumes."""
 
-import csv
-import json
 import math
-import os
-import subprocess
-import sys
+import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,27 +12,11 @@ import torch
 from ignite.engine import Events
 from monai.bundle import ConfigParser, ConfigWorkflow
 
-import monai_spct
-from monai_spct.data import (
-    acdc_cases,
-    split_cases,
-    write_acdc_phantom,
-    write_promise12_phantom,
-    write_spleen_phantom,
-)
+from monai_spct.data import acdc_cases, split_cases, write_promise12_phantom, write_spleen_phantom
 from monai_spct.handlers import scalars
 from monai_spct.networks import Discriminator, Ensemble
-from monai_spct.workflow import bundles_folder
+from tests.bundles.little import BUNDLES, config, failure, overlay, part, python, training, typed
 from tests.bundles.states import loaded_safely, same
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
-    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
-]
-
-BUNDLES = bundles_folder()
-CONFIGS = BUNDLES / "acdc" / "configs"
-OVERLAYS = sorted((BUNDLES / "methods").glob("*.json"))
 
 
 class Method(NamedTuple):
@@ -70,26 +49,15 @@ METHODS = {
 }
 EACH = pytest.mark.parametrize("name", METHODS)
 
-# two epochs, since no unlabeled image counts in the first; an untrained teacher is nowhere certain
-LITTLE = {
-    "crop_size": 32,
-    "labeled_batch_size": 2,
-    "unlabeled_batch_size": 3,
-    "labeled_patients": 1,
-    "epoch_length": 1,
-    "max_epochs": 2,
-    "num_workers": 0,
-}
+# no unlabeled image counts in the first of the two epochs; an untrained teacher is nowhere certain
+LABELED, UNLABELED = 2, 3
 OWN = {"ua_mt": {"threshold_start": 1.0}, "full_supervision": {"labeled_patients": None}}
 
 
-def workflow(name: str, data: Path, output: Path, *, bundle: str = "acdc", **settings: object) -> ConfigWorkflow:
-    """A system's training, initialized."""
-    files = [str(BUNDLES / bundle / "configs" / "train.json"), str(BUNDLES / "methods" / f"{name}.json")]
-    settings = {**LITTLE, **OWN.get(name, {}), "dataset_dir": str(data), "output_dir": str(output), **settings}
-    result = ConfigWorkflow(files, workflow_type="train", logging_file=False, **settings)
-    result.initialize()
-    return result
+def initialized(name: str, data: Path, output: Path, **settings: object) -> ConfigWorkflow:
+    """A system's training."""
+    settings = {"epoch_length": 1, "unlabeled_batch_size": UNLABELED, **OWN.get(name, {}), **settings}
+    return training(data, output, overlay(name), **settings)
 
 
 class Trained:
@@ -97,7 +65,7 @@ class Trained:
 
     def __init__(self, name: str, data: Path, output: Path, **settings: Any) -> None:
         self.output = output
-        self.workflow = workflow(name, data, output, **settings)
+        self.workflow = initialized(name, data, output, **settings)
         self.outputs: list[dict[str, float]] = []
         self.passes: list[tuple[int, str, int]] = []  # iteration, who, of how many images
         self.deterministic: list[bool] = []
@@ -119,7 +87,7 @@ class Trained:
                 )
 
     def __getitem__(self, key: str) -> Any:
-        return self.workflow.parser.get_parsed_content(key)
+        return part(self.workflow, key)
 
     def run(self) -> "Trained":
         torch.use_deterministic_algorithms(True)
@@ -131,13 +99,6 @@ class Trained:
 
     def file(self, name: str) -> dict[str, Any]:
         return torch.load(self.output / "models" / name, weights_only=True)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    """5 patients: 1 labeled, 3 unlabeled, 1 for testing; 2 cases each."""
-    folder = tmp_path_factory.mktemp("acdc") / "data"
-    return write_acdc_phantom(folder, patients=5, size=(40, 44), spacing=(3.2, 3.5), slices=(4, 5))
 
 
 @pytest.fixture(scope="module")
@@ -153,16 +114,11 @@ def trained(data, tmp_path_factory):
     return train
 
 
-def said_by(error: BaseException | None) -> list[str]:
-    """By an error and what it came from."""
-    return [] if error is None else [str(error), *said_by(error.__cause__)]
-
-
 # What each is made of
 
 
 def test_every_overlay_is_in_the_table():
-    assert [path.stem for path in OVERLAYS] == sorted(METHODS)
+    assert sorted(path.stem for path in (BUNDLES / "methods").glob("*.json")) == sorted(METHODS)
 
 
 @EACH
@@ -183,120 +139,100 @@ def test_losses_and_notes_are_those_of_the_method(trained, name):
 
 
 @EACH
-def test_p19_a_method_trains_under_deterministic_algorithms(trained, name):
-    """As all runs here do: an operation without such an algorithm ends a run."""
-    assert trained(name).deterministic == [True, True]
-
-
-@pytest.mark.parametrize("backbone", ["UNet", "SegNet"])
-@pytest.mark.parametrize("name", ["self_paced_self_consistent", "ua_mt", "dan"])
-def test_p19_other_backbones_train_under_deterministic_algorithms_too(data, tmp_path, backbone, name):
-    settings = {"backbone#_target_": f"monai_spct.networks.{backbone}", "backbone#features": 4, "max_epochs": 1}
-    run = Trained(name, data, tmp_path, **settings).run()
-    assert type(run["network"].networks[0]).__name__ == backbone
-    assert run.trainer.state.iteration == 1
+def test_as_many_networks_learn_teach_and_predict_as_the_method_has(trained, name):
+    run, method = trained(name), METHODS[name]
+    assert len(run["network"].networks) == method.students
+    assert (run["teachers"] is not None) == method.teachers
+    assert (run.trainer.inferer.transform is not None) == method.augmented
+    assert run.trainer.inferer.teachers is run["teachers"]
+    assert run["predictor"] is run["teachers" if method.teachers else "network"]
+    assert same(run.file("model.pt"), dict(run["predictor"].state_dict()))
+    if method.teachers:
+        assert isinstance(run["teachers"], Ensemble)
+        assert len(run["teachers"].networks) == method.students
+        assert not same(run.file("model.pt"), dict(run["network"].state_dict()))
 
 
 @EACH
-def test_p24_optimizers_change_students_and_no_teacher(trained, name):
+def test_optimizers_change_students_and_no_teacher(trained, name):
     run = trained(name)
     learning = [p for group in run["optimizer"].param_groups for p in group["params"]]
     assert {id(p) for p in learning} == {id(p) for p in run["network"].parameters()}
     if run["teachers"] is not None:
         everyone = [*learning, *(run["discriminator"].parameters() if name == "dan" else [])]
         assert {p.data_ptr() for p in run["teachers"].parameters()}.isdisjoint(p.data_ptr() for p in everyone)
-
-
-@EACH
-def test_p31_every_file_of_a_run_can_be_loaded_safely(trained, name):
-    assert {path.name for path in loaded_safely(trained(name).output)} == {"last.pt", "last_1.pt", "model.pt"}
-
-
-@EACH
-def test_as_many_networks_learn_and_teach_as_the_method_has(trained, name):
-    run, method = trained(name), METHODS[name]
-    assert len(run["network"].networks) == method.students
-    assert (run["teachers"] is not None) == method.teachers
-    assert (run.trainer.inferer.transform is not None) == method.augmented
-    assert run.trainer.inferer.teachers is run["teachers"]
-    if method.teachers:
-        assert isinstance(run["teachers"], Ensemble)
-        assert len(run["teachers"].networks) == method.students
         assert not any(parameter.requires_grad for parameter in run["teachers"].parameters())
 
 
 @EACH
-def test_teachers_predict_where_there_are_such(trained, name):
-    run = trained(name)
-    assert run["predictor"] is run["teachers" if METHODS[name].teachers else "network"]
-    assert same(run.file("model.pt"), dict(run["predictor"].state_dict()))
-    if METHODS[name].teachers:
-        assert not same(run.file("model.pt"), dict(run["network"].state_dict()))
+def test_students_learn_and_teachers_follow_them(trained, data, tmp_path, name):
+    run, first = trained(name), initialized(name, data, tmp_path)
+    for key in ("network", "teachers"):
+        if part(first, key) is not None:
+            pairs = zip(run[key].parameters(), part(first, key).parameters(), strict=True)
+            assert any(not torch.equal(mine, untrained) for mine, untrained in pairs), key
 
 
 @EACH
 def test_each_network_runs_as_often_in_an_iteration_as_the_method_needs(trained, name):
     method = METHODS[name]
-    images = LITTLE["labeled_batch_size"] + (LITTLE["unlabeled_batch_size"] if method.terms else 0)
+    images = LABELED + (UNLABELED if method.terms else 0)
     expected = Counter({(iteration, f"student {k}", images): 1 for iteration in (1, 2) for k in range(method.students)})
     if method.teachers:
         for iteration in (1, 2):
             for k in range(method.students):
-                expected[iteration, f"teacher {k}", LITTLE["unlabeled_batch_size"]] = method.teacher_passes
+                expected[iteration, f"teacher {k}", UNLABELED] = method.teacher_passes
     assert Counter(trained(name).passes) == expected
 
 
-@pytest.mark.parametrize("passes", [1, 4])
-def test_the_number_of_passes_of_ua_mt_can_be_set(tmp_path, data, passes):
-    run = Trained("ua_mt", data, tmp_path, passes=passes, max_epochs=1).run()
-    assert Counter(who for _, who, _ in run.passes) == {"student 0": 1, "teacher 0": passes + 1}
-
-
-def test_the_threshold_of_ua_mt_rises_to_the_largest_entropy(data, tmp_path):
-    run = workflow("ua_mt", data, tmp_path, threshold_start=0.75)
-    threshold = run.parser.get_parsed_content("objective").terms["consistency"].term.threshold
-    assert threshold(0.0) == pytest.approx(0.75, abs=2e-3)
-    assert threshold(0.0) < threshold(0.5) < threshold(0.99)
-    assert threshold(1.0) == 1.0
-
-
 @EACH
-def test_students_learn_and_teachers_follow_them(trained, data, tmp_path, name):
-    run, first = trained(name), workflow(name, data, tmp_path).parser.get_parsed_content
-    for key in ("network", "teachers"):
-        if first(key) is not None:
-            pairs = zip(run[key].parameters(), first(key).parameters(), strict=True)
-            assert any(not torch.equal(mine, untrained) for mine, untrained in pairs), key
-
-
-@EACH
-def test_the_last_state_holds_all_that_learns(trained, name):
+def test_the_last_state_holds_all_that_learns_and_loads_safely(trained, name):
     last, method = trained(name).file("last.pt"), METHODS[name]
+    assert {path.name for path in loaded_safely(trained(name).output)} == {"last.pt", "last_1.pt", "model.pt"}
     assert {"network", "optimizer", "lr_scheduler", "run"} <= set(last)
     assert ({"teachers", "ema_teacher"} <= set(last)) == method.teachers
     assert ("discriminator_step" in last) == (name == "dan")
     assert last["run"]["epoch"] == 2
 
 
+@pytest.mark.parametrize(("name", "backbone"), [("ua_mt", "UNet"), ("dan", "SegNet")])
+def test_other_backbones_train_under_deterministic_algorithms_too(data, tmp_path, backbone, name):
+    """As all runs here do: an operation without such an algorithm ends a run."""
+    settings = {"backbone#_target_": f"monai_spct.networks.{backbone}", "backbone#features": 4, "max_epochs": 1}
+    run = Trained(name, data, tmp_path, **settings).run()
+    assert type(run["network"].networks[0]).__name__ == backbone
+    assert run.deterministic == [True]
+
+
+def test_the_number_of_passes_of_ua_mt_can_be_set(tmp_path, data):
+    run = Trained("ua_mt", data, tmp_path, passes=4, max_epochs=1).run()
+    assert Counter(who for _, who, _ in run.passes) == {"student 0": 1, "teacher 0": 5}
+
+
+def test_the_threshold_of_ua_mt_rises_to_the_largest_entropy(data, tmp_path):
+    run = initialized("ua_mt", data, tmp_path, threshold_start=0.75)
+    threshold = part(run, "objective").terms["consistency"].term.threshold
+    assert threshold(0.0) == pytest.approx(0.75, abs=2e-3)
+    assert threshold(0.0) < threshold(0.5) < threshold(0.99)
+    assert threshold(1.0) == 1.0
+
+
 def test_the_whole_method_is_what_training_does_without_an_overlay():
     plain, overlaid = ConfigParser(), ConfigParser()
-    plain.read_config(str(CONFIGS / "train.json"))
-    overlaid.read_config([str(CONFIGS / "train.json"), str(BUNDLES / "methods" / "self_paced_self_consistent.json")])
+    plain.read_config(str(config("train")))
+    overlaid.read_config([str(config("train")), str(overlay("self_paced_self_consistent"))])
     assert overlaid.get() == plain.get()
 
 
+def test_a_third_student_may_be_asked_for(tmp_path, data):
+    run = Trained("self_consistent", data, tmp_path, num_views=3, max_epochs=1).run()
+    assert {who for _, who, _ in run.passes} == {f"{who} {k}" for who in ("student", "teacher") for k in range(3)}
+
+
 @pytest.mark.parametrize("name", ["co_training", "self_paced", "self_consistent"])
-def test_a_third_student_may_be_asked_for(tmp_path, data, name):
-    run = Trained(name, data, tmp_path, num_views=3, max_epochs=1).run()
-    expected = {f"student {k}" for k in range(3)} | {f"teacher {k}" for k in range(3) if METHODS[name].teachers}
-    assert {who for _, who, _ in run.passes} == expected
-
-
-@pytest.mark.parametrize("name", ["co_training", "self_paced", "self_consistent", "self_paced_self_consistent"])
 def test_one_student_cannot_train_together(tmp_path, data, name):
-    with pytest.raises(RuntimeError) as error:
-        Trained(name, data, tmp_path, num_views=1, max_epochs=1).run()
-    assert any("`num_views` must be" in text and "at least 2, got 1" in text for text in said_by(error.value))
+    said = failure(lambda: Trained(name, data, tmp_path, num_views=1, max_epochs=1).run())
+    assert re.search("`num_views` must be .*at least 2, got 1", said), said
 
 
 # Other bundles
@@ -313,14 +249,13 @@ def other_data(tmp_path_factory) -> dict[str, Path]:
     return {bundle: write(tmp_path_factory.mktemp(bundle) / "data") for bundle, write in OTHERS.items()}
 
 
-@EACH
+@pytest.mark.parametrize("name", ["full_supervision", "dan", "ua_mt", "self_paced_self_consistent"])
 @pytest.mark.parametrize("bundle", OTHERS)
-def test_each_method_trains_in_the_other_bundles_too(other_data, tmp_path, bundle, name):
+def test_methods_of_each_kind_train_in_the_other_bundles_too(other_data, tmp_path, bundle, name):
     if bundle == "prostate":
         pytest.importorskip("itk")
-    run = Trained(
-        name, other_data[bundle], tmp_path, bundle=bundle, **BESIDE[bundle], cache_dir=str(tmp_path / "cache")
-    ).run()
+    settings = {**BESIDE[bundle], "cache_dir": str(tmp_path / "cache")}
+    run = Trained(name, other_data[bundle], tmp_path, bundle=bundle, **settings).run()
     assert len(run.outputs) == 2
     for output in run.outputs:
         losses = {"loss", "supervised_loss", *(f"{term}_loss" for term in METHODS[name].terms)}
@@ -328,38 +263,29 @@ def test_each_method_trains_in_the_other_bundles_too(other_data, tmp_path, bundl
         assert all(math.isfinite(value) for value in output.values())
     assert len(run["network"].networks) == METHODS[name].students
     assert run["network"].networks[0](torch.zeros(1, 1, 32, 32)).shape == (1, 2, 32, 32)
-    assert (tmp_path / "models" / "model.pt").is_file()
 
 
 # Labels
 
 
-def test_full_supervision_labels_all_training_patients(trained):
-    split = trained("full_supervision")["split"]
-    assert split.unlabeled == []
-    assert len({case["patient"] for case in split.labeled}) == 4
-
-
-def test_full_supervision_labels_all_training_patients_of_the_phantom_too(tmp_path, data):
-    """Where another overlay says how many patients are labeled."""
+def test_full_supervision_labels_all_training_patients(trained, data):
+    """Also where another overlay says how many patients are labeled."""
     parser = ConfigParser()
-    parser.read_config(
-        [str(CONFIGS / "train.json"), str(CONFIGS / "phantom.json"), str(BUNDLES / "methods" / "full_supervision.json")]
-    )
-    parser.update({"dataset_dir": str(data), "output_dir": str(tmp_path)})
-    split = parser.get_parsed_content("split")
-    assert split.unlabeled == []
-    assert len({case["patient"] for case in split.labeled}) == 4
+    parser.read_config([str(config("train")), str(config("phantom")), str(overlay("full_supervision"))])
+    parser["dataset_dir"] = str(data)
+    for split in (trained("full_supervision")["split"], parser.get_parsed_content("split")):
+        assert split.unlabeled == []
+        assert len({case["patient"] for case in split.labeled}) == 4
 
 
-def test_labels_alone_leave_the_others_unread(trained):
+def test_labels_only_leave_the_others_unread(trained):
     run = trained("labeled_only")
     assert len({case["patient"] for case in run["split"].unlabeled}) == 3
     assert run["train#unlabeled_dataset"] is None
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.terms])
-def test_p09_where_all_patients_are_labeled_every_method_is_a_supervised_run(tmp_path, data, name):
+@pytest.mark.parametrize("name", ["dan", "ua_mt", "self_paced_self_consistent"])
+def test_where_all_patients_are_labeled_every_method_is_a_supervised_run(tmp_path, data, name):
     run = Trained(name, data, tmp_path, labeled_patients=None, labeled_ratio=1, max_epochs=1).run()
     assert [set(output) for output in run.outputs] == [{"loss", "supervised_loss"}]
     assert run["split"].unlabeled == []
@@ -377,17 +303,12 @@ def test_the_discriminator_judges_learns_and_is_saved_as_one(trained, data, tmp_
     assert run.trainer.inferer.discriminator is run["discriminator"]
     saved = run.file("last.pt")["discriminator_step"]
     assert same(saved["discriminator"], dict(run["discriminator"].state_dict()))
-    untrained = workflow("dan", data, tmp_path).parser.get_parsed_content("discriminator").state_dict()
-    for name, value in untrained.items():
+    first = initialized("dan", data, tmp_path, discriminator_learning_rate=0.5)
+    for name, value in part(first, "discriminator").state_dict().items():
         assert not torch.equal(value, saved["discriminator"][name]), name
     assert {int(state["step"]) for state in saved["optimizer"]["state"].values()} == {2}
     assert saved["optimizer"]["param_groups"][0]["lr"] == 1e-4
-
-
-def test_students_do_not_hand_the_discriminator_to_their_optimizer(trained):
-    run = trained("dan")
-    mine = {id(p) for group in run["optimizer"].param_groups for p in group["params"]}
-    assert mine == {id(p) for p in run["network"].parameters()}
+    assert part(first, "discriminator_optimizer").param_groups[0]["lr"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -402,37 +323,29 @@ def test_students_do_not_hand_the_discriminator_to_their_optimizer(trained):
 )
 def test_the_weight_of_a_term_can_be_set(tmp_path, data, name, settings, value):
     (term,) = METHODS[name].terms
-    weight = workflow(name, data, tmp_path, **settings).parser.get_parsed_content("objective").terms[term].weight
+    weight = part(initialized(name, data, tmp_path, **settings), "objective").terms[term].weight
     assert [weight(0.0), weight(0.5), weight(0.9)] == [0.0, value, value]
     assert 0 < weight(0.3) < value
 
 
-def test_the_rate_of_the_discriminator_can_be_set(tmp_path, data):
-    run = workflow("dan", data, tmp_path, discriminator_learning_rate=0.5)
-    assert run.parser.get_parsed_content("discriminator_optimizer").param_groups[0]["lr"] == 0.5
-
-
 def test_a_crop_that_is_too_small_to_judge_is_refused(tmp_path, data):
-    with pytest.raises(RuntimeError) as error:
-        Trained("dan", data, tmp_path, crop_size=24).run()
-    assert any("`Discriminator` needs images of at least 32 voxels" in text for text in said_by(error.value))
+    said = failure(lambda: Trained("dan", data, tmp_path, crop_size=24).run())
+    assert "`Discriminator` needs images of at least 32 voxels" in said
 
 
 # Going on
 
 
 def crash() -> None:
-    raise KeyError("the machine is gone")
+    raise OSError("the machine is gone")
 
 
-@pytest.mark.parametrize("name", ["entropy_minimization", "dan", "mean_teacher", "ua_mt", "co_training"])
-def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, tmp_path, name):
+@pytest.mark.parametrize("name", ["dan", "ua_mt", "co_training"])
+def test_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, tmp_path, name):
     """Dropout and noise of the teachers' passes and the discriminator included."""
     broken = Trained(name, data, tmp_path)
     broken.trainer.add_event_handler(Events.EPOCH_STARTED(once=2), crash)
-    with pytest.raises(RuntimeError) as error:
-        broken.run()
-    assert any("the machine is gone" in text for text in said_by(error.value))
+    assert "the machine is gone" in failure(broken.run)
     assert broken.file("last.pt")["run"]["epoch"] == 1
     resumed = Trained(name, data, tmp_path, resume=True).run()
     assert resumed.outputs == trained(name).outputs[1:]
@@ -443,76 +356,29 @@ def test_p26_a_run_that_broke_off_ends_where_it_would_have_ended(trained, data, 
 
 
 def test_the_state_of_another_method_is_refused(trained, data, tmp_path):
-    target = tmp_path / "models"
-    target.mkdir()
-    torch.save(trained("mean_teacher").file("last.pt"), target / "last.pt")
-    with pytest.raises(RuntimeError) as error:
-        Trained("dan", data, tmp_path, resume=True, max_epochs=3).run()
-    assert any("another kind of run: it holds" in text for text in said_by(error.value))
+    (tmp_path / "models").mkdir()
+    torch.save(trained("mean_teacher").file("last.pt"), tmp_path / "models" / "last.pt")
+    said = failure(lambda: Trained("dan", data, tmp_path, resume=True, max_epochs=3).run())
+    assert "another kind of run: it holds" in said
 
 
 # As a user types it
 
 
-def command(verb: str, config: str, *options: object) -> subprocess.CompletedProcess[str]:
-    """``python -m monai.bundle run`` in the folder above the bundles."""
-    parent = str(Path(monai_spct.__file__).parents[1])
-    paths = os.pathsep.join(path for path in (parent, os.environ.get("PYTHONPATH")) if path)
-    return subprocess.run(
-        [sys.executable, "-m", "monai.bundle", "run", verb, "--config_file", config, *map(str, options)],
-        capture_output=True,
-        text=True,
-        cwd=BUNDLES.parent,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        timeout=300,
-    )
-
-
-def files(*names: str) -> str:
-    return str([f"{BUNDLES.name}/{name}.json" for name in names]).replace(" ", "")
-
-
-class Typed(NamedTuple):
-    """What a user typed, and what came of it."""
-
-    output: Path
-    train: subprocess.CompletedProcess[str]
-    evaluate: subprocess.CompletedProcess[str]
-    mistyped: subprocess.CompletedProcess[str]
-
-
-@pytest.fixture(scope="module")
-def typed(tmp_path_factory) -> Typed:
-    output = tmp_path_factory.mktemp("typed") / "output"
-    where = ("--output_dir", output)
-    names = ("acdc/configs/train", "acdc/configs/phantom")
-    with ThreadPoolExecutor(2) as pool:
-        mistyped = pool.submit(command, "training", files(*names, "methods/dna"), *where)
-        train = command("training", files(*names, "methods/dan"), "--max_epochs", 1, "--epoch_length", 2, *where)
-        evaluate = command("evaluating", files("acdc/configs/evaluate", "acdc/configs/phantom"), *where)
-    return Typed(output, train, evaluate, mistyped.result())
-
-
-def test_dan_trains_on_the_phantom_from_the_command_line(typed):
-    assert typed.train.returncode == 0, typed.train.stderr
-    assert "Traceback" not in typed.train.stderr
-    assert "\nlabeled: 3 patients, 6 cases\n" in typed.train.stdout
-    last = torch.load(typed.output / "models" / "last.pt", weights_only=True)
+def test_dan_is_trained_and_evaluated_on_the_phantom_from_the_command_line(tmp_path):
+    size = {"dataset_dir#patients": 12, "dataset_dir#size": [40, 44], "dataset_dir#spacing": [3.2, 3.5]}
+    little = {"max_epochs": 1, "epoch_length": 2, "crop_size": 32}
+    for verb, name, more, overlays in (
+        ("training", "train", little, ["methods/dan"]),
+        ("evaluating", "evaluate", {}, []),
+    ):
+        names = [f"{BUNDLES.name}/{file}.json" for file in (f"acdc/configs/{name}", "acdc/configs/phantom", *overlays)]
+        done = python(typed(verb, *names, output_dir=tmp_path, **size, **more), cwd=BUNDLES.parent)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+    last = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
     assert {int(state["step"]) for state in last["discriminator_step"]["optimizer"]["state"].values()} == {2}
     assert len({name.split(".")[1] for name in last["network"]}) == 1
-
-
-def test_what_dan_has_learned_is_evaluated_from_the_command_line(typed):
-    assert typed.evaluate.returncode == 0, typed.evaluate.stderr
-    assert "Traceback" not in typed.evaluate.stderr
-    summary = json.loads((typed.output / "eval" / "summary.json").read_text())
-    tested = split_cases(acdc_cases(typed.output / "data"), labeled_patients=3).test
-    assert summary["mean"]["n_volumes"] == len(tested) == 10
-    with (typed.output / "eval" / "scores.csv").open() as file:
-        assert {row["case"] for row in csv.DictReader(file)} == {case["case"] for case in tested}
-
-
-def test_an_overlay_that_does_not_exist_is_named(typed):
-    assert typed.mistyped.returncode != 0
-    assert f"{BUNDLES.name}/methods/dna.json" in typed.mistyped.stderr.strip().splitlines()[-1]
-    assert "labeled:" not in typed.mistyped.stdout
+    tested = split_cases(acdc_cases(tmp_path / "data"), labeled_patients=3).test
+    rows = (tmp_path / "eval" / "scores.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[0] for row in rows} == {case["case"] for case in tested}

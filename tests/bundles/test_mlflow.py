@@ -2,50 +2,30 @@
 
 import importlib.util
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import monai_spct
-from monai_spct.data import write_acdc_phantom
 from monai_spct.handlers import read_history
-from monai_spct.workflow import bundles_folder
+from tests.bundles.little import LITTLE, config, python, typed
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mlflow") is None, reason='needs mlflow: pip install "monai-spct[mlflow]"'
 )
 
-LITTLE = {
-    "crop_size": 32,
-    "labeled_batch_size": 2,
-    "unlabeled_batch_size": 2,
-    "labeled_patients": 1,
-    "epoch_length": 2,
-    "max_epochs": 2,
-    "num_workers": 0,
-    "val_interval": 1,
-    "log_interval": 1,
-}
-
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory) -> Path:
+def output(data, tmp_path_factory) -> Path:
     """What a training and an evaluation wrote."""
     base = tmp_path_factory.mktemp("tracked")
-    data = write_acdc_phantom(base / "data", patients=5, size=(40, 44), spacing=(3.2, 3.5), slices=(4, 5))
-    parent = str(Path(monai_spct.__file__).parents[1])
-    paths = os.pathsep.join(path for path in (parent, os.environ.get("PYTHONPATH")) if path)
-    for name, verb, settings in (("train", "training", LITTLE), ("evaluate", "evaluating", {})):
-        words = [sys.executable, "-m", "monai.bundle", "run", verb, "--tracking", "mlflow", "--experiment_name", verb]
-        words += ["--config_file", str(bundles_folder() / "acdc" / "configs" / f"{name}.json")]
-        options = {"dataset_dir": data, "output_dir": "$'output'", "num_validation": 1, **settings}
-        words += [str(word) for key, value in options.items() for word in (f"--{key}", value)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-        done = subprocess.run(words, capture_output=True, text=True, cwd=base, env=env, timeout=540)
+    for name, verb, settings in (
+        ("train", "training", {**LITTLE, "val_interval": 1, "log_interval": 1}),
+        ("evaluate", "evaluating", {}),
+    ):
+        where = {"dataset_dir": data, "output_dir": "$'output'", "num_validation": 1}
+        tracked = {"tracking": "mlflow", "experiment_name": verb}
+        done = python(typed(verb, config(name), **tracked, **where, **settings), cwd=base)
         assert done.returncode == 0, done.stderr[-3000:]
     return base / "output"
 

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,19 +12,13 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 
 from monai_spct.data import write_spleen_phantom
 from monai_spct.handlers import read_history
-from monai_spct.workflow import bundles_folder, in_words
-from tests.bundles.in_two_processes import LITTLE
-from tests.bundles.launch import torchrun
+from tests.bundles.in_two_processes import MORE
+from tests.bundles.little import LITTLE, config, failure, predicting, torchrun, training, typed, written
 from tests.bundles.states import same
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
-    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
-    pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo"),
-]
+pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
 
-CONFIGS = bundles_folder() / "spleen" / "configs"
-TRAIN, PHANTOM, MULTI_GPU = (CONFIGS / f"{name}.json" for name in ("train", "phantom", "multi_gpu_train"))
+TRAIN, PHANTOM, MULTI_GPU = (config(name, "spleen") for name in ("train", "phantom", "multi_gpu_train"))
 SIZES = {"patients": 8, "size": [48, 52], "spacing": [6.7, 7.0], "slices": [4, 5]}
 METHODS = ("method", "dan", "labeled_only", "ua_mt", "uneven", "resumed")
 EACH = pytest.mark.parametrize("name", METHODS)
@@ -35,51 +28,30 @@ EACH = pytest.mark.parametrize("name", METHODS)
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    output = tmp_path_factory.mktemp("typed") / "output"
-    settings = {
-        **LITTLE,
-        "output_dir": output,
-        "num_validation": 3,
-        **{f"dataset_dir#{k}": v for k, v in SIZES.items()},
-    }
-    files = str([str(path) for path in (TRAIN, PHANTOM, MULTI_GPU)])
-    options = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    return output, torchrun("-m", "monai.bundle", "run", "training", "--config_file", files, *options)
+def together(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    output = tmp_path_factory.mktemp("together") / "output"
+    sizes = {f"dataset_dir#{key}": value for key, value in SIZES.items()}
+    settings = {**LITTLE, **MORE, **sizes, "output_dir": output, "num_validation": 3}
+    words = typed("training", TRAIN, PHANTOM, MULTI_GPU, **settings)
+    return output, torchrun(*words)
 
 
-def single(typed, tmp_path: Path, **settings: object) -> ConfigWorkflow:
+def single(together, output: Path, **settings: object) -> ConfigWorkflow:
     """One process on the same data, which writes elsewhere."""
-    where = {"dataset_dir": str(typed[0] / "data"), "output_dir": str(tmp_path), "num_validation": 3}
-    result = ConfigWorkflow([str(TRAIN)], workflow_type="train", logging_file=False, **{**LITTLE, **where, **settings})
-    result.initialize()
-    return result
+    return training(together[0] / "data", output, bundle="spleen", **{**MORE, "num_validation": 3, **settings})
 
 
-def test_p29_two_processes_train_to_their_end(typed):
-    assert typed[1].returncode == 0, typed[1].stderr
-    assert "Traceback" not in typed[1].stderr
+def test_two_processes_train_to_their_end(together):
+    assert together[1].returncode == 0, together[1].stderr
+    assert "Traceback" not in together[1].stderr
 
 
-def test_one_of_them_writes_and_speaks(typed):
-    output, done = typed
-    inputs = {"data", "cache"}
-    files = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if not inputs & set(path.parts))
-    events = [name for name in files if "tfevents" in name]
-    assert set(files) - set(events) == {
-        *(
-            ".lock",
-            "trained.json",
-            "eval",
-            "eval/curves.png",
-            "eval/history.csv",
-            "models",
-            "models/best.pt",
-            "models/last.pt",
-            "models/last_1.pt",
-            "models/model.pt",
-        )
-    }
+def test_one_of_them_writes_and_speaks(together):
+    output, done = together
+    files = {name for name in written(output) if not name.startswith(("data/", "cache/"))}
+    events = {name for name in files if "tfevents" in name}
+    models = {f"models/{name}.pt" for name in ("best", "last", "last_1", "model")}
+    assert files - events == {"eval/curves.png", "eval/history.csv", "trained.json", *models}
     assert len({name.split(".")[-2] for name in events}) == 1  # the process
     assert done.stdout.count("\nvalidation: 3 patients, 3 cases\n") == 1
     assert done.stdout.count("Got new best metric of mean_dsc") == 1
@@ -87,39 +59,30 @@ def test_one_of_them_writes_and_speaks(typed):
     assert len(re.findall(r"loading labeled volumes: 100%", done.stderr)) == 1
 
 
-def test_the_files_are_those_of_one_process(typed, tmp_path):
-    single(typed, tmp_path, val_interval=1).run()
+def test_the_files_are_those_of_one_process(together, tmp_path):
+    single(together, tmp_path, val_interval=1).run()
     for name in ("model.pt", "last.pt", "best.pt"):
-        one, two = (torch.load(folder / "models" / name, weights_only=True) for folder in (tmp_path, typed[0]))
+        one, two = (torch.load(folder / "models" / name, weights_only=True) for folder in (tmp_path, together[0]))
         assert one.keys() == two.keys()
         for key in ("network", "teachers", "optimizer", "transform", "run"):
             assert one.get(key, {}).keys() == two.get(key, {}).keys()
-    one, two = (read_history(folder / "eval" / "history.csv") for folder in (tmp_path, typed[0]))
+    one, two = (read_history(folder / "eval" / "history.csv") for folder in (tmp_path, together[0]))
     assert [row.keys() for row in one] == [row.keys() for row in two]
 
 
-def test_one_process_goes_on_where_two_ended(typed, tmp_path):
-    before = torch.load(typed[0] / "models" / "last.pt", weights_only=True)
+def test_one_process_goes_on_where_two_ended(together, tmp_path):
+    before = torch.load(together[0] / "models" / "last.pt", weights_only=True)
     (tmp_path / "models").mkdir()
     torch.save(before, tmp_path / "models" / "last.pt")
-    single(typed, tmp_path, resume=True, accept_changes=True, max_epochs=3).run()
+    single(together, tmp_path, resume=True, accept_changes=True, max_epochs=3).run()
     after = torch.load(tmp_path / "models" / "last.pt", weights_only=True)
     assert (before["run"]["epoch"], after["run"]["epoch"]) == (2, 3)
     assert not same(before["network"], after["network"])
 
 
-def test_what_two_trained_is_evaluated_by_one(typed, tmp_path):
-    where = {
-        "dataset_dir": str(typed[0] / "data"),
-        "output_dir": str(tmp_path),
-        "ckpt_path": str(typed[0] / "models" / "model.pt"),
-    }
-    settings = {"num_test": 1, "image_size": 40, "max_pictures": 0}
-    run = ConfigWorkflow(
-        [str(CONFIGS / "evaluate.json")], workflow_type="infer", logging_file=False, **where, **settings
-    )
-    run.initialize()
-    run.run()
+def test_what_two_trained_is_evaluated_by_one(together, tmp_path):
+    settings = {"ckpt_path": together[0] / "models" / "model.pt", "num_test": 1, "image_size": 40}
+    predicting("evaluate", together[0] / "data", tmp_path, bundle="spleen", **settings).run()
     assert json.loads((tmp_path / "eval" / "summary.json").read_text())["mean"]["n_volumes"] == 1
 
 
@@ -157,7 +120,7 @@ def seen(looked_into) -> dict[str, dict[str, list]]:
 
 
 @EACH
-def test_p29_both_have_the_same_gradients_after_each_iteration_and_learn_from_other_images(seen, name):
+def test_both_have_the_same_gradients_after_each_iteration_and_learn_from_other_images(seen, name):
     run = seen["runs"][name]
     first, second = run["gradients"]
     assert first == second
@@ -190,7 +153,7 @@ def test_each_draws_its_own_dropout_and_moves(seen, name):
 @pytest.mark.parametrize(
     ("name", "shares", "count"), [("method", [2, 1], 3), ("labeled_only", [1, 1], 1), ("uneven", [3, 2], 5)]
 )
-def test_p29_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares, count):
+def test_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares, count):
     """P29: three cases on two processes; five; and one, which the second process scores too."""
     run = seen["runs"][name]
     assert [len(cases) for cases in run["evaluated"]] == shares
@@ -208,7 +171,7 @@ def test_fewer_slices_than_two_batches_recycle_in_both(seen):
     assert 3 < unlabeled < 2 * 3
 
 
-def test_p26_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_into, seen):
+def test_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_into, seen):
     """P26: exactly."""
     for part in ("batch", "gradients", "students", "teachers", "turns", "dropout"):
         whole, resumed = (seen["runs"][name][part] for name in ("method", "resumed"))
@@ -269,24 +232,9 @@ def test_a_process_that_is_killed_ends_the_other_and_leaves_the_last_checkpoint_
     assert torch.load(io.BytesIO(checkpoint), weights_only=True)["run"]["epoch"] == 1
 
 
-def test_a_case_that_one_of_them_cannot_read_ends_both_and_is_named(place, tmp_path):
-    data = shutil.copytree(place[0], tmp_path / "data")
-    done = torchrun(SCRIPT, "unreadable", data, tmp_path)
-    assert done.returncode != 0
-    assert re.search(r"What went wrong: .*spleen_\d+\.nii\.gz", done.stderr)
-
-
-def test_a_process_that_is_stuck_is_not_waited_for_without_end(place):
-    done = torchrun(SCRIPT, "stuck", *place)
-    assert done.returncode != 0
-    assert "Timed out waiting 15000ms" in done.stderr
-
-
-def test_torchrun_without_the_overlay_is_refused_before_anything_is_written(typed, tmp_path, monkeypatch):
+def test_torchrun_without_the_overlay_is_refused_before_anything_is_written(together, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError) as error:
-        single(typed, tmp_path).run()
-    assert "add `multi_gpu_train.json` as the last config" in in_words(error.value)
+    assert "add `multi_gpu_train.json` as the last config" in failure(single(together, tmp_path).run)
     assert not list(tmp_path.iterdir())
 
 

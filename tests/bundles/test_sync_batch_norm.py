@@ -2,6 +2,7 @@
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,26 +12,14 @@ from torch.nn import SyncBatchNorm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from monai_spct.functional import StatePairs
-from monai_spct.networks import ENet, Ensemble, SegNet, UNet, batch_statistics, build_ensemble, frozen_copy
-from monai_spct.workflow import bundles_folder, cause_of
-from tests.bundles.launch import torchrun
+from monai_spct.networks import ENet, Ensemble, batch_statistics, build_ensemble, frozen_copy
+from tests.bundles.little import config, failure, torchrun
 from tests.bundles.states import same
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
-    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
-]
 
-BACKBONES = {
-    "enet": lambda: ENet(dropout=(0.0, 0.0)),
-    "unet": lambda: UNet(features=4),
-    "segnet": lambda: SegNet(features=4),
-}
-
-
-@pytest.fixture(params=BACKBONES)
-def plain(request) -> Ensemble:
-    return build_ensemble(BACKBONES[request.param], num_views=2, seed=0).to(memory_format=torch.channels_last)
+@pytest.fixture
+def plain() -> Ensemble:
+    return build_ensemble(partial(ENet, dropout=(0.0, 0.0)), num_views=2, seed=0)
 
 
 @pytest.fixture
@@ -45,32 +34,17 @@ def synchronized(plain) -> Ensemble:
 
 @pytest.fixture
 def images() -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.rand(3, 1, 48, 40, generator=generator).to(memory_format=torch.channels_last)
+    return torch.rand(3, 1, 48, 40, generator=torch.Generator().manual_seed(0))
 
 
 def norms(module) -> list[_BatchNorm]:
     return [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
 
 
-def test_all_of_a_network_are_found(plain, synchronized):
+def test_all_of_a_network_are_found_and_checkpoints_can_be_exchanged(plain, synchronized):
     assert len(norms(plain)) == len(norms(synchronized)) > 10
     assert all(isinstance(layer, SyncBatchNorm) for layer in norms(synchronized))
-
-
-def test_checkpoints_and_weights_can_be_exchanged(plain, synchronized):
     assert list(plain.state_dict()) == list(synchronized.state_dict())
-    for source, target in ((plain, synchronized), (synchronized, plain)):
-        for value in source.state_dict().values():
-            value.add_(1)
-        target.load_state_dict(source.state_dict())
-        assert same(dict(target.state_dict()), dict(source.state_dict()))
-
-
-def test_in_one_process_and_in_evaluation_they_say_the_same(plain, synchronized, images):
-    for mode in (True, False):
-        assert torch.equal(plain.train(mode)(images), synchronized.train(mode)(images))
-    assert same(dict(plain.state_dict()), dict(synchronized.state_dict()))
 
 
 def test_teachers_are_copies_of_them(synchronized, images):
@@ -95,9 +69,8 @@ def test_teachers_go_by_the_batch_and_track_nothing(plain, synchronized, images)
 
 def parsed(*, synchronized: bool) -> tuple[ConfigParser, str]:
     """The overlay of a bundle, and where in it batch normalizations are synchronized."""
-    configs = bundles_folder() / "acdc" / "configs"
     parser = ConfigParser()
-    parser.read_config([str(configs / "train.json"), str(configs / "multi_gpu_train.json")])
+    parser.read_config([str(config("train")), str(config("multi_gpu_train"))])
     parser["sync_batch_norm"] = synchronized
     parser["device"] = "cpu"
     names = [step.get("_target_", "") if isinstance(step, dict) else "" for step in parser["initialize"]]
@@ -119,10 +92,9 @@ def test_a_bundle_does_it_before_teachers_are_copied():
 
 def test_a_bundle_refuses_it_without_gpus():
     parser, place = parsed(synchronized=True)
-    with pytest.raises(RuntimeError) as error:
-        parser.get_parsed_content(place)
-    assert str(cause_of(error.value)).startswith("`sync_batch_norm` needs GPUs: ")
-    assert str(cause_of(error.value)).endswith("the network is on cpu.")
+    said = failure(lambda: parser.get_parsed_content(place))
+    assert said.startswith("`sync_batch_norm` needs GPUs: ")
+    assert said.endswith("the network is on cpu.")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

@@ -25,52 +25,15 @@ from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 
 from monai_spct.handlers import read_history
-from monai_spct.workflow import bundles_folder, in_words
+from tests.bundles import little
+from tests.bundles.little import ROOT, failure, part, predicting, python
 
-CONFIGS = bundles_folder() / "acdc" / "configs"
-LITTLE = {
-    "crop_size": 32,
-    "labeled_batch_size": 2,
-    "unlabeled_batch_size": 2,
-    "labeled_patients": 1,
-    "epoch_length": 2,
-    "max_epochs": 3,
-    "num_workers": 0,
-    "device": "cpu",
-}
+__all__ = ["failure", "part", "predicting", "training"]
 
 
 def training(data: Path, output: Path, **settings: Any) -> ConfigWorkflow:
-    """Initialized."""
-    settings = {**LITTLE, "dataset_dir": str(data), "output_dir": str(output), **settings}
-    return _workflow("train", **settings)
-
-
-def predicting(config: str, data: Path, output: Path, **settings: Any) -> ConfigWorkflow:
-    """An evaluation or inference, initialized."""
-    return _workflow(config, dataset_dir=str(data), output_dir=str(output), device="cpu", max_pictures=0, **settings)
-
-
-def _workflow(config: str, **settings: Any) -> ConfigWorkflow:
-    path = str(CONFIGS / f"{config}.json")
-    kind = "train" if config == "train" else "infer"
-    result = ConfigWorkflow(path, workflow_type=kind, logging_file=False, **settings)
-    result.initialize()
-    return result
-
-
-def part(run: ConfigWorkflow, name: str) -> Any:
-    """What a key of the config has become."""
-    return run.parser.get_parsed_content(name)
-
-
-def failure(run: Callable[[], object]) -> str:
-    """What went wrong, in the words of the last line that a user sees."""
-    try:
-        run()
-    except Exception as error:
-        return in_words(error)
-    raise AssertionError("nothing failed")
+    """Three epochs of two iterations, initialized."""
+    return little.training(data, output, **{"max_epochs": 3, "device": "cpu", **settings})
 
 
 @contextlib.contextmanager
@@ -114,19 +77,8 @@ def last_epoch(output: Path) -> int:
 
 def in_a_process(fault: str, data: Path, output: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
     """A training with a fault in its second epoch; it must end within the time."""
-    settings = {"dataset_dir": str(data), "output_dir": str(output), **settings}
-    words = [sys.executable, "-W", "ignore", "-m", "tests.faults.runs", json.dumps(settings), fault]
-    root = Path(__file__).parents[2]
-    paths = os.pathsep.join(path for path in (str(root), os.environ.get("PYTHONPATH")) if path)
-    return subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        cwd=root,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        timeout=400,
-        check=False,
-    )
+    settings = {**settings, "data": str(data), "output": str(output)}
+    return python(["-W", "ignore", "-m", "tests.faults.runs", json.dumps(settings), fault], cwd=ROOT)
 
 
 def kill_a_worker(run: ConfigWorkflow, number: int) -> None:
@@ -161,7 +113,7 @@ def spoil_cache(folder: Path) -> None:
 
 
 def main(settings: dict[str, Any], fault: str) -> None:
-    run = _workflow("train", **{**LITTLE, **settings})
+    run = training(Path(settings.pop("data")), Path(settings.pop("output")), **settings)
     trainer = part(run, "train#trainer")
     faults: dict[str, tuple[Any, Callable[[], object]]] = {
         "labeled worker": (Events.ITERATION_STARTED(once=4), partial(kill_a_worker, run, 0)),

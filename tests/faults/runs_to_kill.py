@@ -17,11 +17,9 @@ import torch._dynamo  # by a run's first step, in each fork anew, if not here
 from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 
-import monai_spct
-from monai_spct.workflow import bundles_folder
+from tests.bundles.little import ROOT, config, environment
 
-TRAIN = bundles_folder() / "acdc" / "configs" / "train.json"
-ROOT = Path(monai_spct.__file__).parents[1]
+TRAIN = config("train")
 
 
 def train(output: str, settings: dict[str, Any], sigterm_at: list[Any] | None) -> None:
@@ -86,14 +84,12 @@ class Server:
     """The server, in a process of its own."""
 
     def __init__(self) -> None:
-        paths = os.pathsep.join(path for path in (str(ROOT), os.environ.get("PYTHONPATH")) if path)
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": paths}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.runs_to_kill"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=env,
+            env=environment(CUDA_VISIBLE_DEVICES=""),
             cwd=ROOT,
         )
 

@@ -1,6 +1,5 @@
 """A disk that is full while something is written: the old file stays whole, alone, and the error names it."""
 
-import os
 import re
 import shlex
 import shutil
@@ -14,10 +13,8 @@ from ignite.engine import Events
 
 from monai_spct.data import SliceDataset
 from monai_spct.metrics import StructureScore, write_scores
-from monai_spct.workflow import bundles_folder
+from tests.bundles.little import LITTLE, config, environment, handler, typed
 from tests.faults.runs import (
-    CONFIGS,
-    LITTLE,
     failure,
     fill_disk,
     full_disk,
@@ -27,11 +24,6 @@ from tests.faults.runs import (
     predicting,
     training,
 )
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
-    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
-]
 
 FULL = r"\[Errno \d+\] (File too large|No space left on device): "
 
@@ -44,11 +36,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     ("name", "size", "settings"),
     [
         ("eval/history.csv", 10, {}),
-        ("models/model.pt", 100_000, {}),
         ("models/last.pt", 4_000_000, {}),
         ("models/epoch_002.pt", 100_000, {"kept_epochs": [2]}),
     ],
-    ids=["history", "weights", "checkpoint", "kept weights"],
+    ids=["history", "checkpoint", "kept weights"],
 )
 def test_a_training_ends_with_the_name_of_the_file_and_can_go_on(data, tmp_path, name, size, settings):
     """It does not go on: who trains for days without checkpoints wants to know."""
@@ -76,8 +67,7 @@ def test_a_training_ends_with_the_name_of_the_file_and_can_go_on(data, tmp_path,
 
 
 def test_the_best_weights_stay_those_of_before(data, tmp_path):
-    pictures = {"validate#handlers#3#_disabled_": True}  # which would not fit either
-    run = training(data, tmp_path, num_validation=1, val_interval=1, **pictures)
+    run = training(data, tmp_path, num_validation=1, val_interval=1)
     before = {}
 
     def fill(engine) -> None:
@@ -95,7 +85,7 @@ def test_the_best_weights_stay_those_of_before(data, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of TensorBoard's own thread
 def test_events_that_do_not_fit_end_the_training_too(data, tmp_path):
-    run = training(data, tmp_path, num_validation=1, val_interval=1)
+    run = training(data, tmp_path, draws=True, num_validation=1, val_interval=1)
     part(run, "validate#evaluator").add_event_handler(Events.ITERATION_STARTED, lambda: fill_disk(10_000))
     with full_disk(2**40):
         said = failure(run.run)
@@ -119,17 +109,16 @@ def test_on_a_file_system_without_space_the_last_words_are_what_went_wrong(data,
     output.mkdir()
     kept.mkdir()
     settings = {**LITTLE, "max_epochs": 20, "kept_epochs": list(range(1, 21)), "epoch_length": 1}
-    words = [sys.executable, "-m", "monai.bundle", "run", "training", "--config_file", str(CONFIGS / "train.json")]
-    for key, value in {**settings, "dataset_dir": data, "output_dir": output}.items():
-        words += [f"--{key}", str(value)]
-    script = MOUNTED.format(output=shlex.quote(str(output)), training=shlex.join(words), kept=shlex.quote(str(kept)))
-    root = str(bundles_folder().parent)
-    paths = os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH")) if path)
+    drawing = {f"{handler('SaveCurves')}#_disabled_": True}
+    words = typed("training", config("train"), **settings, **drawing, dataset_dir=data, output_dir=output)
+    script = MOUNTED.format(
+        output=shlex.quote(str(output)), training=shlex.join([sys.executable, *words]), kept=shlex.quote(str(kept))
+    )
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+        env=environment(),
         timeout=400,
         check=False,
     )

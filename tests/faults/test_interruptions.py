@@ -4,12 +4,8 @@ import pytest
 
 from tests.faults.runs import in_a_process, last_epoch, parts_of_files, training
 
-pytestmark = pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning")  # what MONAI says of every config
 
-
-@pytest.mark.parametrize(
-    ("fault", "num_workers"), [("interrupted", 0), ("interrupted", 2), ("interrupted while saving", 0)]
-)
+@pytest.mark.parametrize(("fault", "num_workers"), [("interrupted", 2), ("interrupted while saving", 0)])
 def test_who_interrupts_twice_loses_no_more_than_the_epoch(data, tmp_path, fault, num_workers):
     done = in_a_process(fault, data, tmp_path, num_workers=num_workers)
     assert done.returncode != 0

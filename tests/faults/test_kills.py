@@ -1,9 +1,8 @@
-"""A training that is killed, at whatever moment, ends as one that was not: P26, with real signals."""
+"""A training that is killed, at whatever moment, ends as one that was not: with real signals."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import random
@@ -21,22 +20,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from monai_spct.data import write_acdc_phantom
 from monai_spct.handlers import read_history
+from tests.bundles.little import LITTLE, environment, handler, torchrun, typed
 from tests.bundles.states import same
-from tests.faults.runs_to_kill import ROOT, TRAIN, Ended, Server
+from tests.faults.runs_to_kill import TRAIN, Ended, Server
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells how long others worked")
 
 EPOCHS, ITERATIONS = 3, 4
-CONFIG = json.loads(TRAIN.read_text())
-CURVES, PICTURES = (
-    f"{part}#handlers#{next(n for n, handler in enumerate(CONFIG[part]['handlers']) if name in str(handler))}"
-    for part, name in (("train", "SaveCurves"), ("validate", "TensorBoardPictures"))
-)
+CURVES, PICTURES = handler("SaveCurves"), handler("TensorBoardPictures", "validate")
 SETTINGS = {
-    "crop_size": 32,
-    "labeled_batch_size": 2,
-    "unlabeled_batch_size": 2,
-    "labeled_patients": 1,
+    **LITTLE,
     "num_validation": 1,
     "num_test": 1,
     "val_interval": 1,
@@ -44,7 +37,6 @@ SETTINGS = {
     "epoch_length": ITERATIONS,
     "max_epochs": EPOCHS,
     "kept_epochs": [2],
-    "num_workers": 0,
     "backbone#features": 4,
     f"{CURVES}#interval": EPOCHS,  # drawing takes most of the time of so short a run
     f"{PICTURES}#max_pictures": 1,
@@ -135,9 +127,6 @@ def iterations_saved(output: Path) -> int:
 def test_the_uninterrupted_run_is_what_it_should_be(runs):
     assert {tag: len(points) for tag, points in curves(runs.whole).items()}["loss"] == EPOCHS
     assert [row["epoch"] for row in rows(runs.whole)] == [1, 2, 3]
-    other = runs.new()
-    assert runs.finish(other, resume=False).status == 0
-    assert_as_uninterrupted(runs, other)
 
 
 def assert_gone_on(runs: Runs, output: Path, ended: Ended) -> None:
@@ -170,7 +159,7 @@ def killed(process: int, runs: Runs, number: int) -> Ended:
     return runs.server.wait()
 
 
-@pytest.mark.parametrize("number", range(15))
+@pytest.mark.parametrize("number", range(5))
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(runs, number):
     draws = random.Random(SEED + number)
     output, seen = runs.new(), []
@@ -187,7 +176,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(runs, number):
     assert_gone_on(runs, output, ended)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(2))
 def test_killed_while_it_writes_its_models_it_goes_on_to_the_same_end(runs, number):
     draws = random.Random(SEED - number)
     output, wanted, parts = runs.new(), draws.randint(1, 10), set()
@@ -209,7 +198,7 @@ def test_killed_while_it_writes_its_models_it_goes_on_to_the_same_end(runs, numb
 # Asked to end
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(2))
 def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs, number):
     draws = random.Random(SEED * 2 + number)
     output = runs.new()
@@ -224,10 +213,8 @@ def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs, number):
 
 @pytest.mark.parametrize(
     ("engine", "count", "saved"),
-    [("train#trainer", 1, 2), ("train#trainer", 6, 7), ("train#trainer", 8, 8),
-     ("validate#evaluator", 1, 4), ("validate#evaluator", 6, 12)],
-    ids=["first iteration", "amid an epoch", "last iteration of an epoch", "in a validation",
-         "in the last validation"],
+    [("train#trainer", 6, 7), ("train#trainer", 8, 8), ("validate#evaluator", 6, 12)],
+    ids=["amid an epoch", "last iteration of an epoch", "in the last validation"],
 )  # fmt: skip
 def test_asked_to_end_it_loses_nothing(runs, engine, count, saved):
     """The signal comes after the handlers of an iteration, so that the next one is done too."""
@@ -244,24 +231,10 @@ def test_asked_to_end_it_loses_nothing(runs, engine, count, saved):
     assert_as_uninterrupted(runs, output)
 
 
-def test_asked_again_and_again_it_arrives(runs):
-    output, ended = runs.new(), None
-    for _ in range(EPOCHS * ITERATIONS):
-        ended = runs.finish(output, sigterm_at=["train#trainer", 3])
-        if ended.status == 0:
-            break
-        assert ended.status == 128 + signal.SIGTERM, ended.log
-    assert ended.status == 0
-    assert_as_uninterrupted(runs, output)
-
-
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
 def test_two_processes_of_which_one_is_asked_end_together_and_go_on_together(runs):
     output = runs.folder / "two"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command += ["-m", "tests.faults.two_to_end", str(runs.data), str(output)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    done = torchrun("-m", "tests.faults.two_to_end", runs.data, output)
     assert done.returncode == 0, done.stderr
     assert [(output / f"statuses_{rank}.txt").read_text() for rank in (0, 1)] == ["[0, 143, 0]"] * 2
     assert "the state after iteration 10, in epoch 1," in done.stderr
@@ -277,15 +250,14 @@ def test_two_processes_of_which_one_is_asked_end_together_and_go_on_together(run
 def test_killed_on_the_command_line_it_goes_on_to_the_same_end(runs):
     output = runs.new()
     settings = {**SETTINGS, "dataset_dir": runs.data, "output_dir": output, "cache_dir": output / "cache"}
-    words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
-    command = [sys.executable, "-m", "monai.bundle", "run", "training", "--config_file", str(TRAIN), *words]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *typed("training", TRAIN, **settings, resume="true")]
+    env = environment(CUDA_VISIBLE_DEVICES="")
     with (runs.folder / "typed.log").open("wb") as log:
-        process = subprocess.Popen([*command, "--resume", "true"], env=env, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         while iterations_saved(output) < ITERATIONS and process.poll() is None:
             time.sleep(0.05)
         process.kill()
         assert process.wait() == -signal.SIGKILL
         assert 0 < iterations_saved(output) < EPOCHS * ITERATIONS
-        subprocess.run([*command, "--resume", "true"], env=env, stdout=log, stderr=log, check=True)
+        subprocess.run(command, env=env, stdout=log, stderr=log, check=True)
     assert_as_uninterrupted(runs, output)
