@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import shlex
 import sys
 from collections import Counter
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -15,10 +18,10 @@ from monai.bundle import ConfigParser
 from tqdm import tqdm
 
 from monai_spct.data import Split, check_split, folder_cases, open_volume, split_cases, write_datalist
-from monai_spct.workflow import check_settings, in_words
+from monai_spct.workflow import bundles_folder, check_settings, in_words
 from monai_spct.workflow import copy as copy_bundle
 
-__all__ = ["app", "check", "copy", "datalist", "report"]
+__all__ = ["app", "check", "copy", "datalist", "grid", "report"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _TAKES_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -151,6 +154,30 @@ def datalist(
     if not isinstance(cases[0]["image"], str):
         command.append(f"--in_channels {len(cases[0]['image'])}")
     typer.echo("\n".join([*lines, "", " ".join(command)]))
+
+
+@app.command(context_settings=_TAKES_SETTINGS)
+def grid(context: typer.Context) -> None:
+    """Train, evaluate and report on each row of a table, by Snakemake. Interrupted, it goes on.
+
+    First comes the table, a file or the name of one in the package; then DATASET=FOLDER says where data are, folder=...
+    where results go (runs by default), and bundles=... where bundles of your own are. All options are Snakemake's:
+
+    monai-spct grid acdc_dsc acdc=/data/ACDC --cores 2
+    """
+    table, *words = context.args or [""]
+    before = list(takewhile(lambda word: not word.startswith("-"), words))
+    names = {"folder", "bundles", *(path.parent.name for path in bundles_folder().glob("*/configs"))}
+    after = [word for word in words[len(before) :] if word.partition("=")[0] in names and "=" in word]
+    options = [word for word in words[len(before) :] if word not in after]
+    if not table or table.startswith("-"):
+        _refuse(ValueError("the table comes first: monai-spct grid acdc_dsc acdc=/data/ACDC --cores 2"))
+    if unclear := [word for word in before if "=" not in word]:
+        _refuse(ValueError(f"after the table comes DATASET=FOLDER, got {unclear[0]!r}."))
+    if find_spec("snakemake") is None:
+        _refuse(ValueError("grids are run by Snakemake: pip install 'monai-spct[experiments]'"))
+    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(bundles_folder() / "experiments" / "Snakefile")]
+    os.execv(sys.executable, [*snakemake, *options, "--config", f"table={table}", *before, *after])
 
 
 @app.command()
