@@ -125,7 +125,8 @@ def _files(value: Any) -> Iterator[Path]:
         if path.is_dir():
             yield from (file for file in path.iterdir() if file.is_file())
         elif path.is_file():
-            yield from (path, *_beside(path))
+            yield path
+            yield from _beside(path)
     except (OSError, ValueError):  # a text that no path can be, or a header whose fault the reader will name
         return
 

@@ -7,7 +7,6 @@ file, and follows any name of a data file, all without a word, so the header is 
 from __future__ import annotations
 
 import zlib
-from functools import partial
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -65,11 +64,10 @@ def open_metaimage(path: str | PathLike[str]) -> Volume:
         raise ValueError(f"{data_file} is truncated: {told}")
     if there > least and start >= 0 and not compressed:
         raise ValueError(f"{data_file} is too long, so that its voxels are others than the header says: {told}")
-    verify = partial(_verify_packed, data_file, max(0, start), packed or there, size) if compressed else None
 
     def load() -> NDArray[Any]:
-        if verify is not None:
-            verify()
+        if compressed:
+            _verify_packed(data_file, max(0, start), packed or there, size)
         return _voxels(path, shape, affine)
 
     return Volume(str(path), shape, affine, spacing, np.abs(spacing), data_file, load)

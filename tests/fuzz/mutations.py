@@ -81,20 +81,9 @@ def damage_lines(rng: random.Random, text: str, *, separator: str = " = ") -> st
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 10**30, 0.5, float("nan"), float("inf"), [], {}, [[]], [None], {"image": "a.nii"}),
-    *(
-        "",
-        " ",
-        ".",
-        "..",
-        "a.nii",
-        "../a.nii",
-        "x/../a.nii",
-        "x/../../a.nii",
-        "/etc/hostname",
-        "~/a.nii",
-        "~nobody_/a.nii",
-    ),
-    *("a\0.nii", "\ud800", "x" * 300, "x/" * 3000, "..\\a.nii", "C:\\a.nii", ["a.nii", "a_gt.nii"], ["a.nii", "a.nii"]),
+    *("", " ", ".", "..", "a.nii", "../a.nii", "x/../a.nii", "x/../../a.nii", "/etc/hostname", "~/a.nii"),
+    *("~nobody_/a.nii", "a\0.nii", "\ud800", "x" * 300, "x/" * 3000, "..\\a.nii", "C:\\a.nii"),
+    *(["a.nii", "a_gt.nii"], ["a.nii", "a.nii"]),
 )
 
 
