@@ -276,6 +276,12 @@ def _over(picture: Array, share: Array, value: float | Array) -> Array:
     return picture + share * (value - picture)
 
 
+def _noisy(rng: np.random.Generator, picture: Array, sigma: float) -> Array:
+    """A picture with Rician noise, as the magnitude of a complex signal has."""
+    real, imaginary = (rng.normal(0, sigma, picture.shape) for _ in range(2))
+    return np.asarray(np.hypot(picture + real, imaginary))
+
+
 # --- the heart: lengths in mm, angles in radians
 
 _HEART_FIELD = 125.0  # holds the largest heart drawn here
@@ -470,7 +476,8 @@ def _write_heart(root: Path, number: int, rng: np.random.Generator, ranges: _Ran
         blood_there = tissue.blood * (1 + 0.08 * flow) * (1 - dark) + tissue.muscle * dark
         picture = _over(picture, gone * _inside(cavity - radius, edge), blood_there)
         picture = np.clip(picture, 0, None) ** gamma * np.exp(coil)
-        return _magnitude(rng, gaussian_filter(picture, (sharpness, sharpness, 0)), sigma, lambda: gain), label
+        picture = _noisy(rng, gaussian_filter(picture, (sharpness, sharpness, 0)), sigma)
+        return np.rint(gain * picture).astype(np.int16), label
 
     numbers, images = {}, []
     affine = np.diag([-pixel, -pixel, _HEART_THICKNESS, 1.0])
@@ -490,12 +497,6 @@ def _write_heart(root: Path, number: int, rng: np.random.Generator, ranges: _Ran
         f"Weight: {u(50, 105):.1f}",
         encoding="utf-8",
     )
-
-
-def _magnitude(rng: np.random.Generator, picture: Array, sigma: float, gain: Callable[[], float]) -> NDArray[np.int16]:
-    """A picture with Rician noise, as the magnitude of a complex signal has."""
-    real, imaginary = (rng.normal(0, sigma, picture.shape) for _ in range(2))
-    return np.rint(gain() * np.hypot(picture + real, imaginary)).astype(np.int16)
 
 
 # --- the pelvis
@@ -569,7 +570,8 @@ def _write_pelvis(folder: Path, number: int, rng: np.random.Generator, ranges: _
 
     coil = sum(u(-0.25, 0.25) * field for field in (x / 60, y / 60, z / 25))
     picture = gaussian_filter(np.clip(picture, 0, None) * np.exp(coil), (0.5, 0.5, 0))
-    image = _magnitude(rng, picture, u(0.015, 0.035), lambda: u(300, 900))
+    picture = _noisy(rng, picture, u(0.015, 0.035))
+    image = np.rint(u(300, 900) * picture).astype(np.int16)
     lengths = (pixel, pixel, _PELVIS_THICKNESS)
     save_metaimage(folder / f"Case{number:02d}.mhd", image, lengths)
     save_metaimage(folder / f"Case{number:02d}_segmentation.mhd", (outside < 0).astype(np.uint8), lengths)
