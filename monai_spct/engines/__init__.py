@@ -1,4 +1,4 @@
-"""Engines: the one trainer."""
+"""The trainer."""
 
 from monai_spct.engines.trainer import SemiSupervisedTrainer, prepare_semi_supervised_batch
 

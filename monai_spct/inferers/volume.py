@@ -38,7 +38,7 @@ class VolumeInferer(Inferer):
         self.batch_size = at_least("batch_size", batch_size, 1)
 
     def __call__(self, inputs: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``(B, C_in, H, W, D)`` to ``(B, C, H, W, D)``, what the network says, with the geometry of the input."""
+        """Predictions ``(B, C, H, W, D)`` for volumes ``(B, C_in, H, W, D)``, with the geometry of the input."""
         if inputs.ndim != 5:
             raise ValueError(f"`inputs` must be volumes (B, C, H, W, D), got the shape {tuple(inputs.shape)}.")
         plain = inputs.as_tensor() if hasattr(inputs, "as_tensor") else inputs

@@ -13,7 +13,7 @@ __all__ = ["batch_statistics"]
 
 @contextmanager
 def batch_statistics(module: nn.Module) -> Iterator[None]:
-    """Context in which batch normalizations go by their batch and leave the running statistics as they are.
+    """Context in which batch normalizations use their batch and leave the running statistics as they are.
 
     All else, dropout included, stays in the mode that it is in.
 

@@ -67,7 +67,7 @@ class PReLU(nn.PReLU):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of the shape of ``x``, ``(B, C, *S)``."""
+        """PReLU of ``(B, C, *S)``, in the same shape."""
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
             return F.prelu(x, self.weight)
         else:  # noqa: RET505 - scripting leaves out this branch only if it is one

@@ -1,4 +1,4 @@
-"""How undecided a vote is, voxel by voxel."""
+"""Entropy maps of soft votes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["VoteEntropyd"]
 
 
 class VoteEntropyd(MapTransform):
-    r"""The entropy :math:`-\sum_c p_c \log p_c` of probabilities ``(C, *S)``, as ``(1, *S)``, in nats.
+    r"""Entropy :math:`-\sum_c p_c \log p_c` of probabilities ``(C, *S)``, as ``(1, *S)``, in nats.
 
-    0 where the vote is certain, :math:`\log C` where all classes are alike. For the soft vote of several networks it is
-    large where one of them is unsure and where they contradict each other.
+    0 where the vote is certain, :math:`\log C` where all classes are equally likely. For the soft vote of several
+    networks it is large where one of them is unsure and where they contradict each other.
 
     Args:
-        keys: of the probabilities.
-        output_key: where the map goes.
+        keys: keys of the probabilities.
+        output_key: key of the map.
 
     Example:
         >>> import torch
@@ -35,7 +35,7 @@ class VoteEntropyd(MapTransform):
         self.output_key = output_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """The data with the map."""
+        """Add the map to the data."""
         result = dict(data)
         for key in self.key_iterator(result):
             result[self.output_key] = torch.special.entr(result[key]).sum(0, keepdim=True)
