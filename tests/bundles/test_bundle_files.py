@@ -158,26 +158,6 @@ def test_training_and_evaluation_split_alike(bundle):
     assert {key: train["split"][key] for key in tested} == tested
 
 
-@pytest.mark.parametrize(
-    "overlay",
-    [
-        *OVERLAYS,
-        *(
-            path / "configs" / f"{name}.json"
-            for path in BUNDLES.values()
-            for name in ("phantom", "small", "multi_gpu_train")
-        ),
-    ],
-    ids=lambda path: path.relative_to(bundles_folder()).as_posix(),
-)
-def test_an_overlay_changes_nothing_that_no_config_has(overlay):
-    bundle = overlay.parents[1] if overlay.parent.name == "configs" else BUNDLES["acdc"]
-    known = {"finalize"}.union(*configs(bundle).values())  # what MONAI runs last, of which no config has need
-    for key in read(overlay):
-        used = f"@{key}" in overlay.read_text()  # by the overlay itself, as the settings of a method are
-        assert key.lstrip("+").split("#")[0] in known or used, key
-
-
 @EACH_BUNDLE
 @pytest.mark.parametrize("name", ["evaluate", "inference"])
 def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(bundle, name):
