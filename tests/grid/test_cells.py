@@ -51,7 +51,7 @@ def test_another_setting_is_another_folder(cell, other):
 
 @pytest.mark.parametrize("change", ["one more", "one less", "another name"])
 def test_other_cases_are_another_folder(cell, cases, change):
-    """P50."""
+    """Old scores of other patients do not pass for new ones."""
     before = cell().name
     if change != "one less":
         write(cases / "p3", "")
