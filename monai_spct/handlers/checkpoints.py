@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -232,7 +233,7 @@ class SaveCheckpoints:
         previous = next(folder for folder in folders if not folder.exists())
         for path, name in moves:
             (previous / name).parent.mkdir(parents=True, exist_ok=True)
-            path.rename(previous / name)
+            shutil.move(path, previous / name)  # also to another file system, where a folder is a link
         logger.warning(
             "this run starts anew: what another one left in %s is in %s now. With `--resume true` that one would have "
             "gone on.",
