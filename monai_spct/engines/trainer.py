@@ -147,7 +147,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
             self.add_event_handler(Events.EPOCH_STARTED, lambda engine: train_data_loader.set_epoch(engine.state.epoch))
 
     def run(self) -> None:  # type: ignore[override]  # as in MONAI
-        """Train; at SIGTERM :class:`~monai_spct.handlers.SaveCheckpoints`, if there is one, saves the state and stops."""
+        """Train; at SIGTERM :class:`~monai_spct.handlers.SaveCheckpoints`, if there is one, saves and stops."""
         try:
             super().run()
         finally:
