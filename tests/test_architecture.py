@@ -23,10 +23,12 @@ LAYERS = [
     ["handlers"],
     ["engines"],
     ["report"],
+    ["cli"],
+    ["__main__"],
 ]
 ROOT = Path(monai_spct.__file__).parent
 SOURCES = sorted(path for path in ROOT.rglob("*.py") if "_bundles" not in path.parts)
-PACKAGES = sorted(path.parent.name for path in SOURCES if path.name == "__init__.py" and path.parent.parent == ROOT)
+PACKAGES = sorted({path.relative_to(ROOT).parts[0].removesuffix(".py") for path in SOURCES} - {"__init__"})
 
 
 def each_source(function):
@@ -44,7 +46,7 @@ def modules() -> list[ModuleType]:
 
 
 def package_of(name: str) -> str | None:
-    """``"losses"`` for ``monai_spct.losses.self_paced_jsd``; none for the modules beside the packages."""
+    """``"losses"`` for ``monai_spct.losses.self_paced_jsd``; none for ``monai_spct`` itself."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 and parts[1] in PACKAGES else None
 
