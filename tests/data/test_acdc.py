@@ -57,6 +57,7 @@ def test_p06_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
         (None, [None, None]),
         (b"\xff\xfe\x00", [None, None]),
         (b"ED: one\nES: -4\nNEED: 1", [None, None]),
+        (b"ED:\n1\nES: 12\n", [None, "ES"]),
     ],
     ids=[
         "Windows lines",
@@ -68,6 +69,7 @@ def test_p06_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
         "no file",
         "binary",
         "no numbers",
+        "a number on the next line",
     ],
 )
 def test_p06_each_frame_has_the_phase_that_info_tells_and_no_other(tmp_path, info, phases):
