@@ -5,7 +5,7 @@ import shutil
 import pytest
 from fire.parser import DefaultParseValue
 
-from monai_spct.data import write_acdc_phantom
+from monai_spct.data import acdc_cases, split_cases, write_acdc_phantom, write_datalist
 from monai_spct.workflow import bundles_folder
 from monai_spct.workflow.cells import read_cells
 from tests.grid.conftest import write, write_table
@@ -123,6 +123,15 @@ def test_data_must_be_there_and_belong_to_a_dataset(tmp_path, tiny, cases):
 @pytest.mark.parametrize("value", ["0.1", "1e-4", "[20, 40]", "true", "True", "a word", "-1", "None"])
 def test_values_mean_what_they_mean_on_the_command_line(cell, value):
     assert cell(ratio=value).record["axes"]["ratio"] == DefaultParseValue(value)
+
+
+def test_the_record_holds_the_datalist_from_which_reports_make_data(tmp_path):
+    data = write_acdc_phantom(tmp_path / "data", patients=4, size=(32, 32), spacing=(4.0, 4.0), slices=(4, 4))
+    write_datalist(split_cases(acdc_cases(data), labeled_patients=1), tmp_path / "my.json")
+    table = write_table(tmp_path / "table.tsv", {"dataset": "acdc", "datalist": tmp_path / "my.json"})
+    [found] = read_cells(table)
+    for config in found.record["configuration"].values():
+        assert config["datalist"] == str(tmp_path / "my.json")
 
 
 def test_the_tables_of_the_package_can_be_run(tmp_path):
