@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from copy import deepcopy
 from typing import Any
 
-from monai.bundle import ConfigParser
-
-__all__ = ["PLACES", "differences", "with_options", "without_places"]
+__all__ = ["PLACES", "differences", "without_places"]
 
 PLACES = (
     *("accept_changes", "bundle_root", "cache_dir", "ckpt_path", "datalist", "device", "kept_epochs", "log_interval"),
@@ -18,21 +15,6 @@ PLACES = (
     *("experiment_name", "is_not_rank0", "run_name", "save_execute_config", "tracking_uri"),
 )
 """Keys that say where a run reads, computes and writes. With other values it is the same run."""
-
-
-def with_options(content: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """A config after its options, with the files that it reads by ``%`` in place.
-
-    Example:
-        >>> from monai_spct.workflow.comparison import with_options
-        >>> with_options({"seed": 0, "loss": {"weight": 1}}, {"loss#weight": 2})
-        {'seed': 0, 'loss': {'weight': 2}}
-    """
-    parser: Any = ConfigParser(deepcopy(dict(content)))
-    parser.update(dict(options))
-    parser.resolve_macro_and_relative_ids()
-    result: dict[str, Any] = parser.get()
-    return result
 
 
 def without_places(content: Mapping[str, Any], places: Collection[str] = PLACES) -> dict[str, Any]:
