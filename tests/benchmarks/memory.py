@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import torch
 from ignite.engine import Events
 from monai.bundle import ConfigParser
@@ -46,8 +46,10 @@ def copies(folder: Path, volumes: int, size: int, slices: int) -> Path:
     names = [f"spleen_{number}.nii.gz" for number in range(volumes + 1)]
     for kind in ("imagesTr", "labelsTr"):
         (data / kind).mkdir(parents=True, exist_ok=True)
+        volume = nib.load(drawn / kind / "spleen_1.nii.gz")
         for name in names:
-            shutil.copyfile(drawn / kind / "spleen_1.nii.gz", data / kind / name)
+            volume.header["descrip"] = name  # whole copies would all be on one side of the split
+            nib.save(volume, data / kind / name)
     entries = [{"image": f"imagesTr/{name}", "label": f"labelsTr/{name}"} for name in names]
     (data / "dataset.json").write_text(json.dumps({"training": entries}))
     return data
