@@ -49,9 +49,12 @@ def test_what_is_run_again(tmp_path, tiny, cases):
     assert len(second) == 2
     assert second.items() > first.items()
 
-    (cases / "p3").touch()  # another list of cases
-    done = grid(tmp_path, table, given, "cells", "--dry-run")
-    assert jobs(done.stdout + done.stderr) == {"train": 2, "evaluate": 2}
+    (cases / "p3").touch()  # another list of cases, although there is a report of the old ones
+    report = tmp_path / "runs" / "report" / "mine" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    done = grid(tmp_path, table, given, "--dry-run")
+    assert jobs(done.stdout + done.stderr) == {"train": 2, "evaluate": 2, "report": 1}
     assert places(tmp_path / "runs", "summary.json") == second
 
 
