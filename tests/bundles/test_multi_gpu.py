@@ -155,7 +155,7 @@ def test_each_draws_its_own_dropout_and_moves(seen, name):
     ("name", "shares", "count"), [("method", [2, 1], 3), ("labeled_only", [1, 1], 1), ("uneven", [3, 2], 5)]
 )
 def test_each_case_is_scored_once_and_both_know_the_best_score(seen, name, shares, count):
-    """P29: three cases on two processes; five; and one, which the second process scores too."""
+    """Three cases on two processes; five; and one, which the second process scores too."""
     run = seen["runs"][name]
     assert [len(cases) for cases in run["evaluated"]] == shares
     cases = sorted({case for cases in run["evaluated"] for case in cases})
@@ -173,7 +173,7 @@ def test_fewer_slices_than_two_batches_recycle_in_both(seen):
 
 
 def test_a_run_of_two_that_was_killed_ends_where_it_would_have_ended(looked_into, seen):
-    """P26: exactly."""
+    """Exactly."""
     for part in ("batch", "gradients", "students", "teachers", "turns", "dropout"):
         whole, resumed = (seen["runs"][name][part] for name in ("method", "resumed"))
         assert [iterations[2:] for iterations in whole] == resumed, part
@@ -235,7 +235,7 @@ def test_a_process_that_is_killed_ends_the_other_and_leaves_the_last_checkpoint_
 
 def test_torchrun_without_the_overlay_is_refused_before_anything_is_written(together, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "add `multi_gpu_train.json` as the last config" in failure(single(together, tmp_path).run)
+    assert "add `multi_gpu_train.json` as the last config" in failure(lambda: single(together, tmp_path))
     assert not list(tmp_path.iterdir())
 
 
