@@ -288,7 +288,7 @@ def test_a_batch_is_put_on_its_device_in_its_type():
     [(1, [0.0]), (2, [0.0, 1.0]), (3, [0.0, 2 / 3, 1.0]), (4, [0.0, 0.5, 1.0, 1.0])],
     ids=lambda value: f"{value} epochs" if isinstance(value, int) else "",
 )
-def test_p27_a_weight_rises_to_its_full_value_in_a_run_of_any_length_above_one(max_epochs, expected):
+def test_a_weight_rises_to_its_full_value_in_a_run_of_any_length_above_one(max_epochs, expected):
     """A run of one epoch, which tries out whether all is there, has the first value alone."""
     seen = []
     trainer = trainer_of(

@@ -31,7 +31,7 @@ def state(module):
 
 @pytest.mark.parametrize("paired_before", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.25, 0.5, 0.75, 1.0])
-def test_p24_parameters_and_running_statistics_are_averaged_and_counters_copied(decay, paired_before):
+def test_parameters_and_running_statistics_are_averaged_and_counters_copied(decay, paired_before):
     teacher, student = normalized(4.0, batches=7), normalized(2.0, batches=9)
     if paired_before:
         StatePairs.of(teacher, student).update(decay=decay)

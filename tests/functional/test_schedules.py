@@ -87,7 +87,7 @@ def test_no_schedule_jumps_where_it_ends(schedule, end):
 
 @EACH
 @pytest.mark.parametrize("epochs", [2, 3, 7, 100, 300])
-def test_p27_a_run_of_any_length_starts_low_and_spends_its_second_half_at_full_weight(schedule, epochs):
+def test_a_run_of_any_length_starts_low_and_spends_its_second_half_at_full_weight(schedule, epochs):
     values = [schedule(epoch / epochs) for epoch in range(epochs)]
     assert values[0] <= 0.2
     assert values[math.ceil(epochs / 2) :] == pytest.approx([FULL] * (epochs // 2))

@@ -109,7 +109,7 @@ class TestTheorem1:
         assert (weights >= EPS).all()
         assert (weights <= 1).all()
 
-    def test_p17_only_the_voxel_above_the_threshold_has_the_smallest_weight(self):
+    def test_only_the_voxel_above_the_threshold_has_the_smallest_weight(self):
         """Sure networks that disagree are log 2 from their mean; nearly agreeing ones are close to it."""
         log_probs = bernoulli_voxels([0.8, 1 - 1e-12, 0.5], [0.8, 1e-12, 0.6])
         weights = self_paced_weights(log_probs, mixture(log_probs), gamma=0.69)
@@ -186,7 +186,7 @@ def test_the_loss_does_not_care_which_network_is_first(log_probs, gamma, alpha, 
     ids=["1e-30: all eps", "1e-6: all eps", "1e9: all full", "1e30: all full", "infinity: all full"],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_p17_at_either_end_of_the_gamma_the_loss_is_a_multiple_of_the_plain_divergence(count, gamma, weight, dtype):
+def test_at_either_end_of_the_gamma_the_loss_is_a_multiple_of_the_plain_divergence(count, gamma, weight, dtype):
     """No 0/0 where every weight is the smallest one."""
     logits = random_logits(count, 2, 3, 4, 5).to(dtype).requires_grad_()
     log_probs = log_softmax(logits, dim=2)
@@ -200,7 +200,7 @@ def test_p17_at_either_end_of_the_gamma_the_loss_is_a_multiple_of_the_plain_dive
 
 
 @pytest.mark.parametrize("gamma", [1e-30, 0.2, 1e30], ids="{:g}".format)
-def test_p17_networks_that_agree_everywhere_have_no_loss_at_any_gamma(gamma):
+def test_networks_that_agree_everywhere_have_no_loss_at_any_gamma(gamma):
     logits = random_logits(1, 2, 3, 4).expand(3, -1, -1, -1).clone().requires_grad_()
     loss, weights = self_paced_jsd(log_softmax(logits, dim=2), gamma=gamma)
     loss.sum().backward()
@@ -225,7 +225,7 @@ class TestWhoLearns:
         return loss.detach(), torch.autograd.grad(loss.sum(), logits)[0]
 
     @pytest.mark.parametrize("count", [2, 3])
-    def test_p23_the_gradient_is_the_one_at_constant_weights_and_not_the_one_through_them(self, count):
+    def test_the_gradient_is_the_one_at_constant_weights_and_not_the_one_through_them(self, count):
         logits = random_logits(count, 1, 3, 6, scale=1.0)
         loss, gradient = self.loss_and_gradient(logits)
         same_loss, constant = self.loss_and_gradient(logits, through_weights=False)

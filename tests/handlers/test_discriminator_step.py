@@ -168,7 +168,7 @@ def test_its_loss_is_in_the_output_as_a_scalar_without_a_graph():
 
 
 @pytest.mark.parametrize("students", [1, 2], ids=lambda k: f"{k} students")
-def test_p22_students_are_left_alone_by_its_step(students):
+def test_students_are_left_alone_by_its_step(students):
     run = Run(students=students).go()
     everything = {**run.students.state_dict(), **{f"grad {n}": p.grad for n, p in run.students.named_parameters()}}
     before, judge = snapshot(everything), snapshot(run.discriminator.state_dict())
@@ -197,7 +197,7 @@ def crash() -> None:
     raise KeyError("the machine is gone")
 
 
-def test_p22_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path):
+def test_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path):
     whole = checkpointed(tmp_path / "whole", resume=False).go()
     first = checkpointed(tmp_path / "parts", resume=False)
     first.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=2 * ITERATIONS + 1), crash)

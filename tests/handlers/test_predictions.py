@@ -88,9 +88,7 @@ def test_the_next_inference_takes_no_prediction_for_an_image(tmp_path):
     ids=["ACDC", "qform alone", "oblique", "RAS"],
 )
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
-def test_p02_what_an_evaluator_predicts_lies_voxel_on_voxel_on_the_image(
-    tmp_path, affine, sform_code, qform_code, suffix
-):
+def test_what_an_evaluator_predicts_lies_voxel_on_voxel_on_the_image(tmp_path, affine, sform_code, qform_code, suffix):
     truth = RNG.integers(0, 4, (37, 29, 5))
     truth.flat[:2] = 0, 3  # so that intensities are scaled by 3
     source = write(
@@ -148,7 +146,7 @@ def in_one_frame_of_a_series(path, truth):
     [in_single_bytes, in_double_precision, scaled, big_endian, nifti2, in_one_frame_of_a_series],
     ids=lambda save_as: save_as.__name__,
 )
-def test_p02_the_mask_does_not_depend_on_how_the_image_is_stored(tmp_path, save_as):
+def test_the_mask_does_not_depend_on_how_the_image_is_stored(tmp_path, save_as):
     truth = RNG.integers(0, 4, (37, 29, 5))
     truth.flat[:2] = 0, 3
     save_as(tmp_path / "case7.nii.gz", truth)
@@ -160,7 +158,7 @@ def test_p02_the_mask_does_not_depend_on_how_the_image_is_stored(tmp_path, save_
     np.testing.assert_allclose(mask.affine, LPS, atol=1e-6)
 
 
-def test_p02_the_mask_of_a_metaimage_lies_on_its_grid(tmp_path):
+def test_the_mask_of_a_metaimage_lies_on_its_grid(tmp_path):
     pytest.importorskip("itk")
     truth = RNG.integers(0, 4, (37, 29, 5)).astype(np.int16)
     truth.flat[:2] = 0, 3

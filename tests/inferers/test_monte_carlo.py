@@ -76,7 +76,7 @@ def test_it_is_the_entropy_of_the_mean_over_the_passes_by_hand(passes, noise):
 
 @pytest.mark.parametrize("classes", [2, 3, 9], ids=lambda c: f"{c} classes")
 @pytest.mark.parametrize("scale", [0.0, 1.0, 100.0], ids=["undecided", "unsure", "certain"])
-def test_p21_it_lies_between_certainty_and_the_logarithm_of_the_number_of_classes(classes, scale):
+def test_it_lies_between_certainty_and_the_logarithm_of_the_number_of_classes(classes, scale):
     teachers = teachers_of(lambda: nn.Sequential(nn.Conv2d(1, 8, 3), nn.Dropout2d(0.5), nn.Conv2d(8, classes, 1)))
     with torch.no_grad():
         for parameter in teachers.parameters():
@@ -106,7 +106,7 @@ def plain_entropy(teachers: Ensemble) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("passes", [1, 3])
-def test_p21_dropout_is_live(passes):
+def test_dropout_is_live(passes):
     teachers = teachers_of()
     uncertain = MonteCarloDropout(passes=passes, noise=0.0)
     first, second = uncertain(teachers, IMAGES), uncertain(teachers, IMAGES)
@@ -153,7 +153,7 @@ def test_noise_is_gaussian_and_cut_off_at_twice_its_standard_deviation():
 # What it leaves behind
 
 
-def test_p21_networks_are_left_as_they_were_bit_by_bit():
+def test_networks_are_left_as_they_were_bit_by_bit():
     teachers = teachers_of()
     before = {name: value.clone() for name, value in teachers.state_dict().items()}
     MonteCarloDropout(passes=3)(teachers, IMAGES)

@@ -66,7 +66,7 @@ def box(*slices, shape=(8, 8, 4)):
 BLOCK = (slice(2, 6), slice(2, 6))
 
 
-def test_p12_masks_one_slice_apart_are_one_slice_thickness_apart():
+def test_masks_one_slice_apart_are_one_slice_thickness_apart():
     (score,) = score_volume(box(*BLOCK, 1), box(*BLOCK, 2), structures={1: "LV"}, spacing=(1, 1, 10), case="patient001")
     assert score == StructureScore("patient001", "LV", dsc=0.0, hd=10.0, hd95=10.0, missed=False)
 
@@ -121,7 +121,7 @@ def test_scores_do_not_depend_on_how_the_axes_lie(maps, spacing, order, flipped,
     [(False, False, 1, False), (False, True, 0, True), (True, False, 0, True), (True, True, 1, False)],
     ids=["neither", "overlooked", "invented", "both"],
 )
-def test_p14_the_rule_for_structures_that_one_side_lacks(predicted, true, dsc, missed):
+def test_the_rule_for_structures_that_one_side_lacks(predicted, true, dsc, missed):
     empty, full = box(shape=(3, 4, 12)) * 0, box(1, 1, 1, shape=(3, 4, 12))
     pred, truth = (full if here else empty for here in (predicted, true))
     (score,) = score_volume(pred, truth, structures=["LV"], spacing=(1, 1, 1))
@@ -163,7 +163,7 @@ def test_what_cannot_be_scored_is_said(pred, truth, changes, message):
 
 
 @pytest.mark.parametrize("qform_code", [1, 0])
-def test_p01_distances_are_those_of_pixdim_where_the_sform_says_one_millimeter(tmp_path, qform_code):
+def test_distances_are_those_of_pixdim_where_the_sform_says_one_millimeter(tmp_path, qform_code):
     voxels = np.zeros((16, 16, 3), np.uint8)
     voxels[4:12, 4:12, 1] = 1
     image = nib.Nifti1Image(voxels, np.diag([-1.25, -1.25, 10, 1]))
@@ -233,7 +233,7 @@ def test_an_evaluator_scores_every_volume_with_its_own_spacing(batch_size):
     assert {(row.hd, row.missed) for row in metric.rows} == {(10.0, False)}
 
 
-def test_p13_an_untrained_network_survives_and_its_report_is_valid_json(tmp_path):
+def test_an_untrained_network_survives_and_its_report_is_valid_json(tmp_path):
     metric = VolumeScores(structures=CARDIAC)
     run = evaluator(["patient001", "patient002"], Shifted(0, background=True), metric)
     run.run()
@@ -293,8 +293,7 @@ dist.destroy_process_group()
 """
 
 
-def test_p29_every_case_counts_once_over_two_processes(tmp_path):
-    """P29."""
+def test_every_case_counts_once_over_two_processes(tmp_path):
     root = Path(__file__).parents[2]
     processes = [
         subprocess.Popen(

@@ -116,7 +116,7 @@ def deterministic() -> Iterator[None]:
     ],
     ids=name_of,
 )
-def test_p20_the_output_has_the_size_of_the_image(backbone, size):
+def test_the_output_has_the_size_of_the_image(backbone, size):
     image = torch.randn(2, 1, *size)
     logits = backbone(out_channels=3).eval()(image)
     assert logits.shape == (2, 3, *size)
@@ -166,7 +166,7 @@ def test_training_with_one_image_takes_more_than_one_voxel_in_the_deepest_norm(b
 @each_backbone
 @pytest.mark.parametrize("size", [(17, 23), (187, 201)], ids=str)
 @pytest.mark.parametrize("batch", [1, 2], ids="batch {}".format)
-def test_p20_odd_sizes_train(backbone, size, batch):
+def test_odd_sizes_train(backbone, size, batch):
     network = backbone(**backbone.dropout).train()
     logits = network(torch.randn(batch, 1, *size))
     assert logits.shape == (batch, 4, *size)
@@ -205,7 +205,7 @@ def test_the_network_learns(backbone):
 @pytest.mark.usefixtures("deterministic")
 @each_backbone
 @pytest.mark.parametrize("size", [(37, 29), (9, 17, 11)], ids=["2d", "3d"])
-def test_p19_forward_and_backward_run_under_deterministic_algorithms(backbone, size):
+def test_forward_and_backward_run_under_deterministic_algorithms(backbone, size):
     network = backbone(len(size), **backbone.dropout)
     image = torch.randn(2, 1, *size)
     gradients = []

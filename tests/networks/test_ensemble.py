@@ -19,7 +19,7 @@ def all_weights(module: nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("network", [small_network, ENet], ids=["small", "enet"])
-def test_p18_the_first_weights_of_three_networks_all_differ(network):
+def test_the_first_weights_of_three_networks_all_differ(network):
     networks = build_ensemble(network, num_views=3, seed=0).networks
     for one, other in itertools.combinations(networks, 2):
         for (name, a), b in zip(one.named_parameters(), other.parameters(), strict=True):

@@ -27,7 +27,7 @@ def cross_entropy_by_hand(logits: torch.Tensor, truth: int) -> float:
 
 
 @pytest.mark.parametrize("students", [1, 3], ids=lambda k: f"{k} students")
-def test_p22_students_are_to_pass_for_labeled_by_hand(students):
+def test_students_are_to_pass_for_labeled_by_hand(students):
     logits = logits_of(students, 6)
     step = step_of(logits)
     assert Adversarial()(step).item() == pytest.approx(cross_entropy_by_hand(logits, truth=1), abs=1e-6)
@@ -42,7 +42,7 @@ def test_the_surer_the_verdict_of_labeled_the_smaller_the_loss():
     assert losses[-1] == 0.0
 
 
-def test_p22_the_discriminator_is_to_tell_both_kinds_by_hand():
+def test_the_discriminator_is_to_tell_both_kinds_by_hand():
     labeled, unlabeled = logits_of(2, 4), logits_of(2, 6, seed=1)
     expected = (cross_entropy_by_hand(labeled, truth=1) + cross_entropy_by_hand(unlabeled, truth=0)) / 2
     assert discrimination_loss(labeled, unlabeled).item() == pytest.approx(expected, abs=1e-6)
@@ -66,7 +66,7 @@ def test_students_and_discriminator_pull_the_logits_apart():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("magnitude", [200.0, 1e4], ids="{:g}".format)
-def test_p16_the_discriminator_has_a_finite_loss_for_extreme_logits(dtype, magnitude):
+def test_the_discriminator_has_a_finite_loss_for_extreme_logits(dtype, magnitude):
     labeled = (magnitude * torch.tensor([1.0, -1, 0, 1])).to(dtype).requires_grad_()
     unlabeled = (magnitude * torch.tensor([1.0, -1, 0])).to(dtype).requires_grad_()
     loss = discrimination_loss(labeled, unlabeled)

@@ -123,7 +123,7 @@ INFERRED_TERMS = {
 
 
 @pytest.mark.parametrize("term", INFERRED_TERMS.values(), ids=INFERRED_TERMS.keys())
-def test_p23_of_all_networks_students_alone_learn_from_a_term(term):
+def test_of_all_networks_students_alone_learn_from_a_term(term):
     students, teachers, discriminator = everyone()
     step = inferred_step(students, teachers, discriminator)
     term(step).backward()
@@ -157,7 +157,7 @@ LEARNED_FROM = {
 
 
 @pytest.mark.parametrize(("term", "expected"), LEARNED_FROM.values(), ids=LEARNED_FROM.keys())
-def test_p23_a_term_has_a_gradient_for_what_students_say_and_for_nothing_else(term, expected):
+def test_a_term_has_a_gradient_for_what_students_say_and_for_nothing_else(term, expected):
     generator = torch.Generator().manual_seed(0)
     logits = {name: torch.randn(2, 3, 4, 7, 5, generator=generator) for name in ("labeled", "unlabeled", "teacher")}
     tensors = {
@@ -191,7 +191,7 @@ EXTREME_TERMS = {
 @DTYPES
 @MAGNITUDES
 @pytest.mark.parametrize("term", EXTREME_TERMS.values(), ids=EXTREME_TERMS.keys())
-def test_p16_extreme_logits_have_a_finite_loss_and_gradient_in_every_term(term, dtype, magnitude):
+def test_extreme_logits_have_a_finite_loss_and_gradient_in_every_term(term, dtype, magnitude):
     generator = torch.Generator().manual_seed(0)
 
     def extreme(*shape: int) -> torch.Tensor:
@@ -238,7 +238,7 @@ def test_supervised_takes_the_losses_of_monai():
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, DiceLoss(to_onehot_y=True, softmax=True)], ids=["CE", "Dice"])
-def test_p15_perfect_logits_have_no_loss(loss):
+def test_perfect_logits_have_no_loss(loss):
     label = torch.arange(4).repeat(2, 15).reshape(2, 1, 6, 10)
     logits = 100.0 * nn.functional.one_hot(label[:, 0], 4).movedim(-1, 1)
     step = Step(0.0, label, logits.expand(3, 2, 4, 6, 10))
@@ -301,7 +301,7 @@ def of_uncertainty(uncertainty: float, classes: int) -> Step:
 
 @pytest.mark.parametrize("classes", [2, 4, 9], ids=lambda c: f"{c} classes")
 @pytest.mark.parametrize("threshold", [0.5, 0.75, 1.0])
-def test_p21_the_threshold_is_a_share_of_the_largest_entropy_which_depends_on_the_classes(classes, threshold):
+def test_the_threshold_is_a_share_of_the_largest_entropy_which_depends_on_the_classes(classes, threshold):
     bound = threshold * math.log(classes)
     for uncertainty, share in ((bound - 1e-3, 1.0), (bound, 0.0), (bound + 1e-3, 0.0)):
         step = of_uncertainty(uncertainty, classes)
@@ -396,7 +396,7 @@ def test_self_paced_co_training_without_a_gamma_is_the_plain_one_for_each_studen
 
 
 @pytest.mark.parametrize("students", [2, 3], ids=lambda k: f"{k} students")
-def test_p17_the_notes_are_right(students):
+def test_the_notes_are_right(students):
     step = views_of(students)
     SelfPacedCoTraining(gamma=0.3)(step)
 
