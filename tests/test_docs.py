@@ -190,7 +190,7 @@ def test_the_term_of_the_guide_joins_the_objective(tmp_path, monkeypatch):
     assert terms["certainty"].weight(0.5) == 0.1
 
 
-def test_p32_a_page_says_what_monais_warning_of_configs_means(tmp_path):
+def test_a_page_says_what_monais_warning_of_configs_means(tmp_path):
     """It quotes the warning that each run begins with, and says what to do about it."""
     page = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
     config = tmp_path / "config.json"

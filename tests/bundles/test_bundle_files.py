@@ -174,7 +174,7 @@ def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(bun
 @pytest.mark.parametrize(
     "size", [(150, 160), (150, 250), (300, 160), (192, 192), (1, 1)], ids=lambda size: "x".join(map(str, size))
 )
-def test_p05_slices_smaller_than_the_crop_are_padded(bundle, size):
+def test_slices_smaller_than_the_crop_are_padded(bundle, size):
     parser = ConfigParser(read(bundle / "configs" / "train.json"))
     parser.update({"crop_size": 192})
     augment = parser.get_parsed_content("augmentation")

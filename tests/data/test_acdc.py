@@ -25,7 +25,7 @@ def official(folder: Path, patients: dict[int, tuple[int, int]], *, info: bool =
             (patient / "Info.cfg").write_text(text, encoding="utf-8")
 
 
-def test_p06_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
+def test_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
     official(tmp_path, {1: (1, 12), 2: (1, 9)})
     training = tmp_path / "training"
     cases = acdc_cases(str(tmp_path))
@@ -72,7 +72,7 @@ def test_p06_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
         "a number on the next line",
     ],
 )
-def test_p06_each_frame_has_the_phase_that_info_tells_and_no_other(tmp_path, info, phases):
+def test_each_frame_has_the_phase_that_info_tells_and_no_other(tmp_path, info, phases):
     official(tmp_path, {1: (1, 12)}, info=False)
     if info is not None:
         (tmp_path / "training" / "patient001" / "Info.cfg").write_bytes(info)

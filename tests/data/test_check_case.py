@@ -136,7 +136,7 @@ def turned_label(voxels, affine, flips, swapped):
 @pytest.mark.parametrize("affine", [LPS, SHIFTED, OBLIQUE], ids=["LPS", "with an origin", "oblique"])
 @pytest.mark.parametrize("flips", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("swapped", [False, True], ids=["", "swapped"])
-def test_p03_a_label_saved_with_other_axes_is_turned_to_its_image(affine, flips, swapped):
+def test_a_label_saved_with_other_axes_is_turned_to_its_image(affine, flips, swapped):
     voxels = np.arange(5 * 5 * 3, dtype=np.int16).reshape(5, 5, 3)  # so that two axes may be swapped
     image = MetaTensor(torch.from_numpy(voxels)[None], affine=affine)
     with pytest.warns(UserWarning, match="image and label of patient007_frame01 cover the same voxels, .* is turned"):
@@ -165,7 +165,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("affine", ELSEWHERE.values(), ids=ELSEWHERE)
 @pytest.mark.parametrize("axes", [2, 3])
-def test_p03_a_label_that_lies_elsewhere_keeps_its_voxels_and_is_named(affine, axes):
+def test_a_label_that_lies_elsewhere_keeps_its_voxels_and_is_named(affine, axes):
     label = torch.randint(4, (1, 6, 5, 3)[: axes + 1])
     case = case_of(MetaTensor(torch.rand(label.shape), affine=SHIFTED), MetaTensor(label, affine=affine))
     with pytest.warns(UserWarning, match="patient007_frame01 have the same shape but different affines; the image's"):
@@ -180,7 +180,7 @@ def test_rounding_of_an_affine_is_no_difference():
     np.testing.assert_array_equal(CHECK(case_of(image, label))["label"].affine, LPS + 1e-5)
 
 
-def test_p03_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path):
+def test_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path):
     voxels = np.arange(6 * 5 * 3, dtype=np.int16).reshape(6, 5, 3)
     keys = ["image", "label"]
     nib.save(nib.Nifti1Image(voxels, LPS), tmp_path / "image.nii.gz")

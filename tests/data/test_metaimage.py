@@ -96,7 +96,7 @@ def windows_lines(folder: Path) -> Path:
     ],
     ids=lambda make: make.__name__,
 )
-def test_p04_axes_spacing_and_orientation_are_right(tmp_path, make):
+def test_axes_spacing_and_orientation_are_right(tmp_path, make):
     pytest.importorskip("itk")
     path = make(tmp_path)
     image = LoadImage(reader=VolumeReader())(path)
@@ -169,7 +169,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize(("spoil", "message"), SPOILED.values(), ids=SPOILED)
-def test_p04_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, spoil, message):
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, spoil, message):
     (tmp_path / "secret.raw").write_bytes(VOXELS.tobytes(order="F"))
     (tmp_path / "data").mkdir()
     path = a_volume(tmp_path / "data")
@@ -214,7 +214,7 @@ PACKED = {
 
 @pytest.mark.parametrize(("data", "message"), PACKED.values(), ids=PACKED)
 @pytest.mark.parametrize("told", [True, False], ids=["size told", "size not told"])
-def test_p04_compressed_voxels_that_itk_would_make_up_are_refused(tmp_path, data, message, told):
+def test_compressed_voxels_that_itk_would_make_up_are_refused(tmp_path, data, message, told):
     path = compressed(tmp_path)
     path.with_suffix(".zraw").write_bytes(data)
     rewrite(path, CompressedDataSize=len(data) if told else None)

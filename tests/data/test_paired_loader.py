@@ -53,7 +53,7 @@ def test_a_batch_has_labeled_and_unlabeled_images():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 40], ids=lambda size: f"{size} items")
-def test_p09_small_datasets_recycle_evenly(size):
+def test_small_datasets_recycle_evenly(size):
     batches = list(SeededBatches(size, batch_size=4, num_batches=5, seed=0))
     assert [len(batch) for batch in batches] == [4] * 5
     counts = Counter(index for batch in batches for index, _ in batch)
@@ -63,18 +63,18 @@ def test_p09_small_datasets_recycle_evenly(size):
 
 
 @pytest.mark.parametrize("unlabeled", [None, dataset(0)], ids=["none", "empty"])
-def test_p09_without_unlabeled_data_batches_are_supervised(unlabeled):
+def test_without_unlabeled_data_batches_are_supervised(unlabeled):
     batches = list(PairedLoader(dataset(3), unlabeled, labeled_batch_size=2, epoch_length=2))
     assert [sorted(batch) for batch in batches] == [["image", "label"]] * 2
 
 
-def test_p28_the_same_seed_gives_the_same_batches():
+def test_the_same_seed_gives_the_same_batches():
     first = flat(loader(augment=NOISE, seed=3))
     assert flat(loader(augment=NOISE, seed=3)) == first
     assert flat(loader(augment=NOISE, seed=4)) != first
 
 
-def test_p28_workers_make_the_same_bytes():
+def test_workers_make_the_same_bytes():
     alone, helped = loader(augment=NOISE), loader(augment=NOISE, num_workers=2)
     for epoch in (1, 2):
         alone.set_epoch(epoch)
@@ -83,7 +83,7 @@ def test_p28_workers_make_the_same_bytes():
 
 
 @pytest.mark.parametrize("num_workers", [0, 2], ids=lambda n: f"{n} workers")
-def test_p28_augmentation_differs_between_items_and_epochs(num_workers):
+def test_augmentation_differs_between_items_and_epochs(num_workers):
     one_slice = PairedLoader(
         dataset(1, augment=NOISE), labeled_batch_size=4, epoch_length=3, num_workers=num_workers, seed=0
     )

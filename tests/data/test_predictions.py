@@ -27,7 +27,7 @@ GRIDS = {
 
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
-def test_p01_any_reader_finds_the_true_spacing_in_a_prediction(tmp_path, grid):
+def test_any_reader_finds_the_true_spacing_in_a_prediction(tmp_path, grid):
     source, target = write(tmp_path / "a.nii.gz", volume(), **grid), tmp_path / "b.nii.gz"
     save_like(volume(), source, target)
     saved, expected = nib.load(target), open_volume(source).affine
@@ -42,7 +42,7 @@ def test_p01_any_reader_finds_the_true_spacing_in_a_prediction(tmp_path, grid):
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
 @pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image], ids=["1", "2"])
-def test_p02_an_identity_model_round_trips_exactly(tmp_path, suffix, kind):
+def test_an_identity_model_round_trips_exactly(tmp_path, suffix, kind):
     labels = volume((37, 29, 5), np.uint8)
     affine = np.array([[-1.25, 0, 0, 92.5], [0, -1.25, 0, 71.25], [0, 0, 10, -30], [0, 0, 0, 1]])
     image = kind(labels, affine)

@@ -45,7 +45,7 @@ def test_images_are_float32_and_labels_uint8():
     assert {key: value.dtype for key, value in item.items()} == {"image": torch.float32, "label": torch.uint8}
 
 
-def test_p07_a_case_without_its_label_is_named():
+def test_a_case_without_its_label_is_named():
     """It must not become a batch without labels."""
 
     def load(case):
@@ -185,7 +185,7 @@ def test_the_progress_bar_has_a_name_and_is_off_without_one(capsys):
     assert "loading labeled volumes" in capsys.readouterr().err
 
 
-def test_p08_slices_are_counted_beside_their_volumes(caplog):
+def test_slices_are_counted_beside_their_volumes(caplog):
     with caplog.at_level(logging.INFO, "monai_spct"):
         SliceDataset(CASES, volume_of, progress="labeled")
         SliceDataset(CASES[:2], volume_of)  # of which nobody asked to hear

@@ -55,7 +55,7 @@ def test_acdc_as_in_the_paper():
     validation=st.integers(0, 1),
     ratio=st.floats(0.01, 1),
 )
-def test_p10_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, validation, ratio):
+def test_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, validation, ratio):
     cases = acdc_like(count)
     split = split_cases(cases, num_test=test, num_validation=validation, labeled_ratio=ratio, seed=seed)
     sides = [patients(getattr(split, name)) for name in LISTS]
@@ -66,12 +66,12 @@ def test_p10_every_patient_is_on_one_side_with_all_its_cases(count, seed, test, 
 
 
 @given(order=st.permutations(range(16)))
-def test_p11_the_order_of_the_cases_plays_no_part(order):
+def test_the_order_of_the_cases_plays_no_part(order):
     cases = acdc_like(8)
     assert split_cases([cases[i] for i in order], num_validation=1) == split_cases(cases, num_validation=1)
 
 
-def test_p11_global_random_state_plays_no_part_and_is_left_alone():
+def test_global_random_state_plays_no_part_and_is_left_alone():
     cases = acdc_like(20)
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002
@@ -110,7 +110,7 @@ def a_folder_of_ones_own(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "cases_of", [an_acdc_folder, a_promise12_folder, a_folder_of_ones_own], ids=lambda cases_of: cases_of.__name__
 )
-def test_p11_the_order_in_which_a_directory_is_read_plays_no_part(tmp_path, monkeypatch, cases_of):
+def test_the_order_in_which_a_directory_is_read_plays_no_part(tmp_path, monkeypatch, cases_of):
     folder = tmp_path / "data"
     expected = split_cases(cases_of(folder), num_validation=1)
     listdir, scandir, read = os.listdir, os.scandir, []
@@ -139,7 +139,7 @@ print(split_cases(acdc_cases(sys.argv[1]), num_validation=1).describe())
 """
 
 
-def test_p11_neither_the_locale_nor_the_hashes_of_a_process_play_a_part(tmp_path):
+def test_neither_the_locale_nor_the_hashes_of_a_process_play_a_part(tmp_path):
     expected = split_cases(an_acdc_folder(tmp_path), num_validation=1).describe()
     for hashes, locale in (("1", "C"), ("2", "C.UTF-8")):
         environment = {**os.environ, "PYTHONHASHSEED": hashes, "LC_ALL": locale}
@@ -193,7 +193,7 @@ def test_unlabeled_cases_have_no_label_and_the_others_keep_theirs():
 
 
 @pytest.mark.parametrize("number", [1, 6, np.int64(3)], ids=repr)
-def test_p08_a_number_of_labeled_patients_wins_over_the_ratio(number):
+def test_a_number_of_labeled_patients_wins_over_the_ratio(number):
     split = split_cases(acdc_like(6), labeled_patients=number, labeled_ratio=0.5, test_ratio=0)
     assert sizes(split) == {"labeled": number, "unlabeled": 6 - number, "validation": 0, "test": 0}
 
@@ -266,7 +266,7 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
     ],
     ids=lambda value: "-".join(f"{k}-{v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )
-def test_p08_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
+def test_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, message):
     with pytest.raises(ValueError, match=message):
         split_cases(acdc_like(8), **settings)
 
@@ -280,7 +280,7 @@ def test_an_image_listed_twice_is_named():
 
 @pytest.mark.parametrize("name", ["labeled", "validation", "test"])
 @pytest.mark.parametrize("missing", ["absent", "none"])
-def test_p07_a_missing_label_is_named_where_one_is_needed(name, missing):
+def test_a_missing_label_is_named_where_one_is_needed(name, missing):
     settings = {"labeled_patients": 2, "num_validation": 2, "num_test": 2}
     cases = acdc_like(8)
     victim = getattr(split_cases(cases, **settings), name)[0]["image"]

@@ -46,7 +46,7 @@ def volume(shape=(16, 16, 3), dtype=np.int16):
 
 
 @pytest.mark.parametrize("qform_code", [1, 0])
-def test_p01_spacing_of_a_lying_sform_is_pixdim_and_its_signs_stay(tmp_path, qform_code):
+def test_spacing_of_a_lying_sform_is_pixdim_and_its_signs_stay(tmp_path, qform_code):
     qform = np.diag([-1.25, -1.25, 10, 1])
     path = write(tmp_path / "a.nii.gz", volume(), qform=qform, qform_code=qform_code, sform=LPS)
     image = LOAD(path)
@@ -57,7 +57,7 @@ def test_p01_spacing_of_a_lying_sform_is_pixdim_and_its_signs_stay(tmp_path, qfo
 
 @pytest.mark.parametrize(("unit", "size"), [("meter", 1e-3), ("mm", 1), ("micron", 1e3), ("unknown", 1)])
 @pytest.mark.parametrize("lie", [1, 0.5], ids=["agrees", "lies"])
-def test_p01_spacing_is_in_millimeters_whatever_unit_the_header_has(tmp_path, unit, size, lie):
+def test_spacing_is_in_millimeters_whatever_unit_the_header_has(tmp_path, unit, size, lie):
     true = np.diag([-1.25, -1.25, 10, 1])
     true[:3, 3] = 40, -30, 7
     stored = true.copy()
@@ -101,7 +101,7 @@ def test_unusable_directions_fall_back_to_the_qform_and_then_to_the_axes(tmp_pat
     ],
     ids=["negative", "zero", "not finite", "true ones"],
 )
-def test_p01_odd_pixdim_counts_by_its_size_or_not_at_all(tmp_path, pixdim, spacing):
+def test_odd_pixdim_counts_by_its_size_or_not_at_all(tmp_path, pixdim, spacing):
     raw = {"pixdim": [1, *pixdim, 0, 0, 0, 0]}
     found = open_volume(write(tmp_path / "a.nii.gz", volume(), sform=np.diag([-2.0, 3, -4, 1]), raw=raw))
     assert found.spacing.tolist() == spacing
@@ -189,7 +189,7 @@ def test_a_turned_bit_of_a_compressed_file_is_seen(tmp_path):
     ],
     ids=["in the header", "too low", "nowhere", "huge", "negative", "none", "a plane", "frames", "complex", "colors"],
 )
-def test_p06_a_header_of_anything_but_a_volume_is_refused(tmp_path, suffix, fields, message):
+def test_a_header_of_anything_but_a_volume_is_refused(tmp_path, suffix, fields, message):
     """Also through LoadImage, whose other readers would take some of them."""
     path = write(tmp_path / f"bad{suffix}", volume((8, 8, 4)), sform=LPS, raw=fields)
     for read in (LOAD, open_volume):
