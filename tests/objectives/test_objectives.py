@@ -456,7 +456,9 @@ SUPPLIED = {
 
 
 @pytest.mark.parametrize(
-    ("name", "term"), [(name, term) for name, (terms, _) in SUPPLIED.items() for term in terms], ids=str
+    ("name", "term"),
+    [(name, term) for name, (terms, _) in SUPPLIED.items() for term in terms],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_term_names_the_missing_tensor_and_who_supplies_it(name, term):
     step = replace(toy_step(toy_networks(2, seed=0), toy_networks(2, seed=1)), **{name: None})

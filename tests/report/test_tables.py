@@ -84,7 +84,7 @@ def test_times_are_medians_and_not_compared(tmp_path):
         (None, {(0.1, "ua_mt"), (0.05, "dan")}),
         (["method"], {(0.05, "dan"), (0.05, "ua_mt")}),
     ],
-    ids=str,
+    ids=["all", "by ratio", "by method"],
 )
 def test_the_best_is_that_of_its_block(tmp_path, within, expected):
     values = {(0.1, "dan"): 0.5, (0.1, "ua_mt"): 0.7, (0.05, "dan"): 0.9, (0.05, "ua_mt"): 0.8}
