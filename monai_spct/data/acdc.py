@@ -21,17 +21,15 @@ def acdc_cases(folder: str | Path) -> list[dict[str, str]]:
         training/patient001/patient001_frame01.nii.gz       image
         training/patient001/patient001_frame01_gt.nii.gz    label: 0 background, 1 RV, 2 myocardium, 3 LV
 
-    Plain ``.nii`` files are read too; where a frame lies there both ways, the ``.nii.gz`` is listed. Hidden files and
-    all others that are not a frame of their folder's patient are passed over.
+    Plain ``.nii`` files are read too, unless the ``.nii.gz`` is also there. Other files are ignored.
 
     Args:
         folder: where the data is, for example the unpacked ``ACDC/database``.
 
     Returns:
-        One entry for each frame, sorted by ``case`` whatever the order of the directory, all values strings:
-        ``patient`` ("patient001"), ``frame`` ("01", as in the file's name), ``case`` ("patient001_frame01"), ``image``
-        (absolute path), ``label`` (absolute path; left out where there is no ``_gt`` file) and ``phase`` ("ED" or "ES";
-        left out where the patient has no ``Info.cfg`` that tells it, because frame numbers alone do not).
+        One entry per frame, sorted by ``case``, all values strings: ``patient`` ("patient001"), ``frame`` ("01"),
+        ``case`` ("patient001_frame01"), ``image`` and ``label`` (absolute paths; no ``label`` without a ``_gt`` file)
+        and ``phase`` ("ED" or "ES", if ``Info.cfg`` tells it).
 
     Raises:
         FileNotFoundError: if the folder is missing or holds no frames.
@@ -42,17 +40,11 @@ def acdc_cases(folder: str | Path) -> list[dict[str, str]]:
         diagnosis: is the problem solved?*, IEEE Transactions on Medical Imaging 2018.
 
     Example:
-        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     patient = Path(folder, "training", "patient001")
-        ...     patient.mkdir(parents=True)
-        ...     for name in ("frame01.nii.gz", "frame01_gt.nii.gz", "4d.nii.gz"):
-        ...         (patient / f"patient001_{name}").touch()
-        ...     (patient / "Info.cfg").write_text("ED: 1")
-        ...     [case] = acdc_cases(folder)
-        5
-        >>> case["case"], case["phase"], Path(case["label"]).name
+        >>> from monai_spct.data import acdc_cases, write_acdc_phantom
+        >>> with TemporaryDirectory() as parent:
+        ...     cases = acdc_cases(write_acdc_phantom(f"{parent}/acdc", patients=1))
+        >>> cases[0]["case"], cases[0]["phase"], Path(cases[0]["label"]).name
         ('patient001_frame01', 'ED', 'patient001_frame01_gt.nii.gz')
     """
     root = Path(folder).expanduser().absolute()

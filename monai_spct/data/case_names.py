@@ -11,13 +11,7 @@ __all__ = ["case_name", "case_names", "given_names"]
 
 
 def case_name(file: str | os.PathLike[str]) -> str:
-    """The name of a case: that of its image file without folder and suffix.
-
-    Args:
-        file: the image file.
-
-    Returns:
-        The name.
+    """The name of an image file without folder and suffix.
 
     Example:
         >>> case_name("training/patient001/patient001_frame01.nii.gz")
@@ -27,14 +21,11 @@ def case_name(file: str | os.PathLike[str]) -> str:
 
 
 def case_names(files: Sequence[str | os.PathLike[str]], root: str | os.PathLike[str] | None = None) -> list[str]:
-    """The names of cases: those of their files, or their paths where two files have one name.
+    """Case names: those of the image files, or their paths where two files have one name.
 
     Args:
         files: the image file of each case, all different.
-        root: a folder above all of them, below which paths begin; by default the lowest one.
-
-    Returns:
-        A name for each file, all different.
+        root: a folder above all of them, where paths begin; by default the lowest one.
 
     Example:
         >>> case_names(["data/a.nii.gz", "data/b.nii.gz"])
@@ -54,7 +45,7 @@ def case_names(files: Sequence[str | os.PathLike[str]], root: str | os.PathLike[
 
 
 def given_names(batch: object, count: int) -> list[str | None]:
-    """The entry ``case`` of each item of a decollated batch; none where there is no such entry.
+    """The entry ``case`` of each item of a decollated batch, or ``None``.
 
     Args:
         batch: ``engine.state.batch`` of a MONAI evaluator.

@@ -18,24 +18,23 @@ __all__ = ["CheckCased"]
 
 
 class CheckCased(MapTransform):
-    """Check a loaded image and its label, if there is one, and give both the image's geometry.
+    """Check a loaded image and its label, and give both the image's geometry.
 
-    - An image with another number of channels than ``in_channels`` is a ``ValueError``.
-    - A label of another shape than its image, or with values that are not whole numbers from 0 to ``num_classes - 1``,
-      is a ``ValueError``.
-    - A label of the same shape whose affine differs gets the image's, with a warning, since reorienting or resampling
-      the two by different affines would misalign them. Where its own affine puts it on the very voxels of the image,
-      with axes flipped or swapped, it is turned before; elsewhere voxels correspond, whatever its header says.
-    - Voxels of the image that are not finite get the smallest finite value, with a warning. A channel that is constant,
-      or has its smallest value in nearly all voxels, is warned of.
-
-    Each message names the case.
+    - The number of channels, the label's shape and its values (whole numbers from 0 to ``num_classes - 1``) must be
+      right.
+    - A label whose affine differs gets the image's, with a warning, or reorienting and resampling would misalign the
+      two. If its own affine puts it on the image's voxels with axes flipped or swapped, it is turned first.
+    - Voxels of the image that are not finite become the smallest finite value, with a warning. Channels that are
+      constant, or nearly so, are warned of.
 
     Args:
         num_classes: number of classes, background included.
-        in_channels: number of channels of an image, ``C_in``; not looked at by default.
+        in_channels: number of channels of an image, ``C_in``; not checked by default.
         image_key: key of the image, ``(C_in, *S)``.
         label_key: key of the label, ``(1, *S)``, which may be missing.
+
+    Raises:
+        ValueError: when called with a case that breaks a rule; names the case.
 
     Example:
         >>> import torch

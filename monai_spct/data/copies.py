@@ -18,10 +18,10 @@ _GZIP = b"\x1f\x8b"
 
 
 def copies(files: Iterable[str]) -> list[list[str]]:
-    """Groups of files with the same content, whatever their names and their compression.
+    """Group files with the same content, whatever their names and their compression.
 
-    Of gzip files, what was compressed counts, of a MetaImage the file with its voxels. Files that are missing, empty or
-    cannot be read are passed over: whoever loads them says what is wrong.
+    Of a MetaImage, the voxels' file counts. Files that are missing, empty or unreadable are ignored: whoever loads them
+    reports that.
 
     Args:
         files: paths, in any order.

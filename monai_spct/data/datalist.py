@@ -1,4 +1,4 @@
-"""Datalists: files that say who is labeled, unlabeled, for validation and for testing."""
+"""Datalists: JSON files that assign cases to training, validation and test."""
 
 from __future__ import annotations
 
@@ -36,24 +36,22 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
          "validation": [],
          "test":       [{"image": ["images/c_t1.nii.gz", "images/c_t2.nii.gz"], "label": "labels/c.nii.gz"}]}
 
-    Paths are absolute or begin where the file is; those do not lead out of its folder. ``image`` is a file, or a list
-    of files that are the channels of one image; every case has as many. ``patient`` may be left out: each case is a
-    patient of its own then. So may ``case``, a name: a case is called like its first file then, and where two files
-    have one name, like its path. Blanks around the two do not count. A ``label`` under ``unlabeled`` is not read.
+    Paths are absolute, or relative to the file and inside its folder. ``image`` is a file, or a list of files that are
+    the channels of one image. By default, a ``case`` is named after its first file (or its path, where two files have
+    one name), and each case is a ``patient`` of its own. A ``label`` under ``unlabeled`` is not read.
 
-    A patient may have labeled and unlabeled cases, but training, validation and test must have patients and images of
-    their own; a copy of a file, under whatever name, is the same image.
+    Training, validation and test must not share patients or images, including copies of a file under other names.
 
     Args:
         path: the file.
-        with_labels: whether to ask for a ``label`` where one belongs; otherwise all are passed over, as for prediction.
+        with_labels: whether labels are required; otherwise all are ignored, as for prediction.
 
     Returns:
         The lists, sorted by patient and case, with absolute paths and with ``patient`` and ``case`` in each entry.
 
     Raises:
-        FileNotFoundError: if there is no such file, or files that it names do not exist; all are named.
-        ValueError: if it is no such JSON, or what it says cannot be true; all of a kind is named at once.
+        FileNotFoundError: if the file, or files that it names, do not exist; names all.
+        ValueError: if it is not such JSON, or contradicts itself; names all problems of a kind.
 
     Example:
         >>> import tempfile
@@ -110,12 +108,12 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
 def read_or_split(
     cases: Sequence[Mapping[str, Any]] | None = None, *, datalist: str | Path | None = None, **settings: Any
 ) -> Split:
-    """The lists of a datalist if there is one; else cases, split by :func:`~monai_spct.data.split_cases`.
+    """Read a datalist, or split cases by :func:`~monai_spct.data.split_cases`.
 
     Args:
         cases: what to split.
-        datalist: the file to read, see :func:`~monai_spct.data.read_datalist`.
-        settings: of ``split_cases``; a datalist needs none.
+        datalist: the file to read instead, see :func:`~monai_spct.data.read_datalist`.
+        settings: of ``split_cases``; ignored with a datalist.
 
     Raises:
         ValueError: if both are given, or neither; and what the two functions raise.
@@ -123,11 +121,11 @@ def read_or_split(
     Example:
         >>> from monai_spct.data import read_or_split
         >>> cases = [{"patient": p, "image": f"{p}.nii", "label": f"{p}_gt.nii"} for p in "abcd"]
-        >>> print(read_or_split(cases, labeled_patients=1).describe())
-        labeled: 1 patient, 1 case: c
-        unlabeled: 2 patients, 2 cases: a b
+        >>> print(read_or_split(cases, labeled_patients=1))
+        labeled: 1 patient, 1 case
+        unlabeled: 2 patients, 2 cases
         validation: 0 patients, 0 cases
-        test: 1 patient, 1 case: d
+        test: 1 patient, 1 case
     """
     if (cases is None) == (datalist is None):
         raise ValueError(f"give either `cases` or `datalist`, got {'neither' if cases is None else 'both'}.")
@@ -135,10 +133,9 @@ def read_or_split(
 
 
 def write_datalist(split: Split, path: str | Path) -> None:
-    """Write a split as a file that :func:`~monai_spct.data.read_datalist` reads.
+    """Write a datalist that :func:`~monai_spct.data.read_datalist` reads.
 
-    Files below the folder of the new one are named from there, so that the folder can be moved as a whole; others have
-    their absolute paths.
+    Paths below the datalist's folder are relative to it, so that the folder can be moved; others are absolute.
 
     Args:
         split: cases with ``patient``, ``case``, ``image`` and perhaps ``label``; other entries are left out.
@@ -259,10 +256,8 @@ def _channels(cases: _Listed) -> list[str]:
     counts = {case["case"]: len(ensure_tuple(case["image"])) for _, case in cases}
     [(usual, _)] = Counter(counts.values()).most_common(1) or [(1, 0)]
     if others := [f"{name} ({count})" for name, count in counts.items() if count != usual]:
-        others_named = ", ".join(others)
-        return [
-            f"all images must have the same number of files, {usual} as most of them, got others for {others_named}."
-        ]
+        rule = f"all images must have the same number of files, {usual} as most of them"
+        return [f"{rule}, got others for {', '.join(others)}."]
     return []
 
 

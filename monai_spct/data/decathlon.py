@@ -15,8 +15,7 @@ __all__ = ["decathlon_cases"]
 def decathlon_cases(folder: str | Path, *, with_test_images: bool = False) -> list[dict[str, str]]:
     """List the cases of a task of the Medical Segmentation Decathlon, such as ``Task09_Spleen``.
 
-    ``dataset.json`` says what there is; files that it does not name, such as the hidden ``._spleen_10.nii.gz`` of some
-    archives, are passed over::
+    ``dataset.json`` says what there is; other files are ignored::
 
         dataset.json                  {"training": [{"image": "./imagesTr/a.nii.gz", "label": "./labelsTr/a.nii.gz"}],
                                        "test": ["./imagesTs/b.nii.gz"]}
@@ -26,17 +25,15 @@ def decathlon_cases(folder: str | Path, *, with_test_images: bool = False) -> li
 
     Args:
         folder: where ``dataset.json`` is.
-        with_test_images: also list the images under ``test``, without a ``label``. They are left out by default, as
-            in the paper.
+        with_test_images: also list the images under ``test``, which have no ``label``. The paper leaves them out.
 
     Returns:
-        One entry for each image, sorted by ``case``, all values strings: ``patient`` and ``case`` (both the file's name
-        without its suffix), ``image`` and ``label`` (absolute paths; images of ``test`` have no ``label``).
+        One entry per image, sorted by ``case``, all values strings: ``patient`` and ``case`` (both the file's name
+        without its suffix), ``image`` and ``label`` (absolute paths).
 
     Raises:
-        FileNotFoundError: if the folder or ``dataset.json`` is missing, or files that it names are; all are named.
-        ValueError: if ``dataset.json`` cannot be read, names files outside of the folder, names an image twice, or
-            lists nothing.
+        FileNotFoundError: if ``dataset.json``, or files that it names, are missing; names all.
+        ValueError: if ``dataset.json`` cannot be read, leads out of its folder, names an image twice, or lists nothing.
 
     Source:
         Simpson et al., *A large annotated medical image dataset for the development and evaluation of segmentation

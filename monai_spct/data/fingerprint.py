@@ -30,9 +30,8 @@ _OTHER_HALF = {".hdr": ".img", ".img": ".hdr"}
 def fingerprint(thing: Any) -> str:
     """A digest of the settings and the code of a transform, the same in every process.
 
-    It covers what pickle would store of the transform, the source of the modules that its classes and functions are
-    in, and the versions of this package, MONAI, torch and numpy; not modules that those import, nor the content of
-    files that a setting names. Random states and what a reader has read last are left out, which MONAI's
+    It covers what pickle would store, the source of the modules that its classes and functions are in, and the versions
+    of this package, MONAI, torch and numpy. Random states and what a reader has read last are left out, which MONAI's
     ``pickle_hashing`` includes.
 
     Args:
@@ -42,12 +41,12 @@ def fingerprint(thing: Any) -> str:
         64 hexadecimal digits.
 
     Raises:
-        ValueError: when it cannot be pickled, as is the case of a ``lambda``.
+        ValueError: if it cannot be pickled, as a ``lambda``.
 
     Example:
-        >>> from monai.transforms import Compose, ScaleIntensityd
+        >>> from monai.transforms import ScaleIntensityd
         >>> from monai_spct.data.fingerprint import fingerprint
-        >>> one, same, other = (fingerprint(Compose(ScaleIntensityd("image", maxv=high))) for high in (1.0, 1.0, 2.0))
+        >>> one, same, other = (fingerprint(ScaleIntensityd("image", maxv=high)) for high in (1.0, 1.0, 2.0))
         >>> one == same, one == other
         (True, False)
     """
@@ -71,10 +70,10 @@ def fingerprint(thing: Any) -> str:
 def file_stamps(case: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Path, size and time of change in ns of all files that a case names, sorted.
 
-    For a MetaImage header, the file with its voxels counts too, for a folder the files in it.
+    A MetaImage header brings its voxels' file, a folder the files in it.
 
     Args:
-        case: its values may be paths, or lists of them; whatever is no path of a file or a folder is passed over.
+        case: its values may be paths, or lists of them; anything else is ignored.
 
     Example:
         >>> import tempfile

@@ -27,8 +27,8 @@ _Key = tuple[Path, str]  # the folder of the images, and the name without what t
 def image_cases(folder: str | Path, *, channels: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """List the images of a folder and the folders below it, for inference.
 
-    Labels, cines, hidden files and channels are told as by :func:`folder_cases`. Predictions and uncertainty maps that
-    :class:`~monai_spct.handlers.SavePredictions` wrote are passed over wherever they are.
+    Files are told apart as by :func:`folder_cases`. Predictions and uncertainty maps of
+    :class:`~monai_spct.handlers.SavePredictions` are ignored.
 
     Args:
         folder: the folder, or one file.
@@ -39,7 +39,7 @@ def image_cases(folder: str | Path, *, channels: Sequence[str] | None = None) ->
 
     Raises:
         FileNotFoundError: if there is no image.
-        ValueError: if an image is there in two formats, or lacks a channel; all of a kind are named at once.
+        ValueError: if an image is there in two formats, or lacks a channel; names all of a kind.
 
     Example:
         >>> import tempfile
@@ -66,26 +66,26 @@ def folder_cases(
         a.nii.gz                  a_gt.nii.gz                 or seg, segmentation, label, mask; or a-gt, a.gt
         patient1/image.nii.gz     patient1/seg.nii.gz         one image and one label in a folder, however called
 
-    An image without a label is listed without one. Links are followed. Hidden files, cines (``*_4d``), uncertainty maps
-    and predictions of :class:`~monai_spct.handlers.SavePredictions` are passed over.
+    Links are followed. Hidden files, cines (``*_4d``), uncertainty maps and predictions of
+    :class:`~monai_spct.handlers.SavePredictions` are ignored.
 
     Args:
         folder: where the files are.
         label: the end of a label's name, such as ``_roi``, instead of those above.
         channels: ends of the names of an image's files, such as ``["_t1", "_flair"]``, in the order of the channels;
-            images with other ends are passed over.
-        patient: a regular expression that finds the patient in the path of an image below ``folder``, by its first
-            group if it has one. By default, patients are the first folders below the one that all images share, other
-            than ``imagesTr`` and the like; without such folders each case is a patient of its own.
+            images with other ends are ignored.
+        patient: a regular expression that finds the patient in an image's path below ``folder``, by its first group if
+            it has one. By default, patients are the first folders below the one that all images share, other than
+            ``imagesTr`` and the like, or else the cases.
 
     Returns:
-        One entry for each image, sorted by ``case``: ``patient``, ``case``, ``image`` (absolute path, or a list of them
-        for several channels) and ``label`` (absolute path; left out where there is none).
+        One entry per image, sorted by ``case``: ``patient``, ``case``, ``image`` (absolute path, or a list of channels)
+        and ``label`` (absolute path, if there is one).
 
     Raises:
         FileNotFoundError: if there is no image.
         ValueError: if a label has no image, a file is there in two formats, images have different channels, or
-            ``patient`` does not find everyone; all of a kind are named at once.
+            ``patient`` does not match; names all of a kind.
 
     Example:
         >>> import tempfile
@@ -109,13 +109,11 @@ def folder_cases(
 
 
 def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """The files in a folder and the folders below it, by their paths; hidden ones are passed over.
-
-    Links are followed, but for those to a folder that they are in.
+    """List the files in a folder and the folders below it, sorted; follow links, but skip hidden files.
 
     Args:
         folder: where to begin.
-        above: real paths of the folders that it is in.
+        above: real paths of the folders that it is in, to which no link is followed.
     """
     above |= {folder.resolve()}
     for path in sorted(folder.iterdir()):

@@ -102,10 +102,9 @@ def _voxels(image: nib.Nifti1Pair) -> NDArray[Any]:
 def true_affine(image: nib.Nifti1Pair) -> NDArray[np.float64]:
     """The affine of a NIfTI image: directions and origin from its affine, voxel sizes from ``pixdim``.
 
-    An affine that agrees with ``pixdim`` is returned as it is. Otherwise its columns are scaled to ``pixdim``; their
-    directions, and so their signs, stay. Where the affine has no directions (a column of zeros, or NaN), those of the
-    qform are used, if it is coded, and else the axes themselves. A negative ``pixdim`` counts by its size; where it is
-    zero or not finite, the affine's own size stays. Headers in meters or micrometers are converted.
+    An affine that agrees with ``pixdim`` is returned as it is. Otherwise its columns are scaled to the absolute
+    ``pixdim``, except where that is zero or not finite. Without directions (a column of zeros, or NaN), those of the
+    qform are used, if it is coded, and else the axes themselves. Meters and micrometers are converted.
 
     Args:
         image: a NIfTI image as ``nibabel.load`` returns it.

@@ -22,14 +22,14 @@ __all__ = ["PairedLoader", "SeededBatches"]
 class SeededBatches(Sampler[list[tuple[int, int]]]):
     """Batches of ``(index, seed)``: shuffled passes over a dataset, one after the other, cut into equal batches.
 
-    The draws depend on the seed, the stream and the epoch alone.
+    The draws depend only on the seed, the stream and the epoch.
 
     Args:
         num_items: size of the dataset, at least 1.
         batch_size: items in a batch.
         num_batches: batches in an epoch.
         seed: of the whole run.
-        stream: tells apart samplers with one seed.
+        stream: tells samplers with one seed apart.
 
     Example:
         >>> from monai_spct.data import SeededBatches
@@ -66,32 +66,30 @@ class SeededBatches(Sampler[list[tuple[int, int]]]):
 class PairedLoader:
     """Batches ``{"image", "label", "unlabeled"}`` of two datasets; without unlabeled data, ``{"image", "label"}``.
 
-    Both datasets recycle, so that an epoch has the same length however few the labels are. Batches depend on the seed,
-    the rank and the epoch alone, not on the number of workers or on what ran before.
+    Both datasets recycle, so that an epoch has the same length however few the labels are. Batches depend only on the
+    seed, the rank and the epoch, not on the number of workers or on what ran before.
 
     Args:
-        labeled: dataset whose items, asked for by ``(index, seed)``, have ``image`` and ``label``.
+        labeled: dataset whose items, indexed by ``(index, seed)``, have ``image`` and ``label``.
         unlabeled: dataset whose items have ``image``; ``None`` or empty for a supervised run.
         labeled_batch_size: labeled images in a batch.
         unlabeled_batch_size: unlabeled images in a batch.
         epoch_length: batches in an epoch.
         seed: of the shuffling and of the random transforms.
-        num_workers: processes that make the items of each dataset; 0 makes them in this process.
+        num_workers: processes that make the items of each dataset.
         pin_memory: whether to put batches into page-locked memory, for a GPU.
-        rank: the number of this process, from 0, where several train together: each one draws batches of its own.
+        rank: the number of this process, from 0, where several train together: each draws batches of its own.
 
     Raises:
-        ValueError: when there is no labeled item, or a size is not a whole number of at least 1.
+        ValueError: if there is no labeled item, or a setting is out of its range.
 
     Example:
         >>> import torch
         >>> from monai_spct.data import PairedLoader, SliceDataset
         >>> def load(case):
         ...     return {"image": torch.rand(1, 16, 16, 3), "label": torch.zeros(1, 16, 16, 3)}
-        >>> labeled = SliceDataset([{}], load)
-        >>> unlabeled = SliceDataset([{}, {}], load, keys=["image"])
-        >>> loader = PairedLoader(labeled, unlabeled, labeled_batch_size=4, unlabeled_batch_size=6, epoch_length=2)
-        >>> [{key: tuple(value.shape) for key, value in batch.items()} for batch in loader][0]
+        >>> loader = PairedLoader(SliceDataset([{}], load), SliceDataset([{}], load, keys=["image"]))
+        >>> {key: tuple(value.shape) for key, value in next(iter(loader)).items()}
         {'image': (4, 1, 16, 16), 'label': (4, 1, 16, 16), 'unlabeled': (6, 1, 16, 16)}
     """
 
@@ -147,15 +145,15 @@ class PairedLoader:
         return self.num_iterations
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration over the loader gives the batches of ``epoch``, counted from 1."""
+        """Set the epoch, from 1, of the next iteration."""
         for sampler in self.samplers:
             sampler.epoch = epoch
 
     def start_at(self, batch: int) -> None:
-        """The next iteration over the loader, and that one alone, leaves out as many batches, without loading them.
+        """Skip batches at the start of the next iteration, without loading them.
 
         Args:
-            batch: a number from 0 to one less than the length.
+            batch: the first batch to give, from 0.
         """
         self._start = at_least("batch", batch, 0)
 
@@ -169,10 +167,10 @@ class PairedLoader:
 
 
 def _heed_the_parent_alone(worker: int) -> None:  # noqa: ARG001 - a loader passes the number
-    """Let SIGTERM end this worker only if the process that reads its batches sends it.
+    """Let SIGTERM end this worker only if its parent sends it.
 
-    A batch system sends it to all processes of a job at once. A worker that ended then would take the training along,
-    before it has saved its state.
+    A batch system sends it to all processes of a job at once; a worker that ended then would end the training before
+    its state is saved.
     """
     parent = multiprocessing.parent_process()  # not `os.getppid()`, which may be a fork server
     if parent is None or not hasattr(signal, "sigwaitinfo"):  # macOS, Windows

@@ -38,21 +38,20 @@ def save_like(
 ) -> None:
     """Write ``data`` as a NIfTI file on the grid of ``source``: masks by default, maps with ``dtype=numpy.float32``.
 
-    Shape, voxel sizes, affine, its codes and its units are those of ``source``, which may also be MetaImage; nothing
-    else is. Where the affine and the voxel sizes of ``source`` disagree, :func:`~monai_spct.data.nifti.true_affine` is
-    written, so that both say the same in the new file. Values are stored unscaled. The file appears complete or not at
-    all.
+    Only the grid comes from ``source``, which may also be MetaImage. Where its affine and voxel sizes disagree, both
+    are those of :func:`~monai_spct.data.nifti.true_affine` in the new file. Values are stored unscaled. The file
+    appears complete or not at all.
 
     Args:
         data: ``(*S)``, an array or a tensor on the voxels of ``source``.
         source: the image that gives the grid.
         target: the new file, ``.nii`` or ``.nii.gz``; its folder is made if need be.
         dtype: how voxels are stored. Integers must hold every value of ``data`` exactly.
-        prediction: whether to say in the header that this is one, so that nobody takes it for an image.
+        prediction: whether to mark the file as a prediction in its header.
 
     Raises:
-        ValueError: If shapes differ, if ``dtype`` cannot hold the values, if ``target`` is ``source`` or is not named
-            like a NIfTI file, or if ``source`` is damaged or more than a volume.
+        ValueError: if shapes differ, ``dtype`` cannot hold the values, ``target`` is ``source`` or not named like a
+            NIfTI file, or ``source`` is damaged or not a volume.
 
     Example:
         >>> import tempfile
@@ -86,20 +85,7 @@ def save_like(
 
 
 def is_prediction(path: str | PathLike[str]) -> bool:
-    """Whether a file says that it is a prediction, as those of :class:`~monai_spct.handlers.SavePredictions` do.
-
-    Args:
-        path: of any file.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     image, mask = f"{folder}/a.nii.gz", f"{folder}/b.nii.gz"
-        ...     nib.save(nib.Nifti1Image(np.zeros((4, 4, 3), np.int16), np.eye(4)), image)
-        ...     save_like(np.ones((4, 4, 3)), image, mask, prediction=True)
-        ...     is_prediction(image), is_prediction(mask)
-        (False, True)
-    """
+    """Whether the header of a file marks it as a prediction; see :func:`save_like`."""
     try:
         with gzip.open(path) if str(path).lower().endswith(".gz") else Path(path).open("rb") as file:
             return _PREDICTION in file.read(540)  # the longest header, of NIfTI-2

@@ -29,13 +29,13 @@ _Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found.
+    """A problem of the data.
 
     Args:
-        level: ``error`` where a training would stop or learn something wrong, ``warning`` where it goes on and someone
-            should look, ``note`` where the files are odd and read right.
-        message: what, which rule and which value.
-        files: that it is about.
+        level: ``error`` where a training would stop or learn something wrong, ``warning`` where someone should look,
+            ``note`` where files are odd but read right.
+        message: what is wrong, by which rule, with which value.
+        files: the files concerned.
 
     Example:
         >>> from monai_spct.data.preflight import Finding
@@ -58,7 +58,7 @@ class Preflight:
 
     Args:
         findings: errors first, then warnings, then notes.
-        summary: patients, cases, slices, shapes and spacings of each list, as a table.
+        summary: a table of patients, cases, slices, shapes and spacings of each list.
     """
 
     findings: list[Finding]
@@ -66,7 +66,7 @@ class Preflight:
 
     @property
     def errors(self) -> list[Finding]:
-        """Findings that a training should not be started with."""
+        """Findings with which no training should start."""
         return [finding for finding in self.findings if finding.level == "error"]
 
 
@@ -101,20 +101,20 @@ def check_split(
     voxels: bool = True,
     progress: bool = False,
 ) -> Preflight:
-    """Look at all cases of a split, as a training would read them.
+    """Check all cases of a split, as a training would read them.
 
-    Of headers: files that are missing, unreadable or too short; images that are no volumes of real numbers; another
-    number of channels than ``in_channels``; channels, or image and label, on different grids; spacings that cannot be,
-    or are far from those of the others; slices along another axis than the last. Of voxels: values of labels that are
-    no classes; classes that no labeled case has; images that are constant, nearly so, or not finite; files that end
-    early. Of the lists: patients on two sides, and images of the same content under two names.
+    Of headers: missing, unreadable or truncated files; files that are no volumes of real numbers; numbers of channels;
+    grids that differ within a case; impossible or outlying spacings; slices along another axis than the last. Of
+    voxels: labels outside the classes; classes that no labeled case has; images that are constant, nearly so, or not
+        finite;
+    damaged files. Of the lists: patients on two sides, and images that occur twice.
 
     Args:
         split: the lists of cases.
         num_classes: number of classes, background included.
-        in_channels: number of channels of an image; not looked at by default.
-        voxels: whether to read all voxels; otherwise headers alone, and whether files are the same.
-        progress: whether to show bars.
+        in_channels: number of channels of an image; not checked by default.
+        voxels: whether to read voxels; otherwise only headers, and whether files are the same.
+        progress: whether to show progress bars.
 
     Returns:
         What was found. Nothing is raised for what a file may hold.
@@ -163,7 +163,7 @@ def refuse_bad_headers(cases: Sequence[Mapping[str, Any]], *, in_channels: int |
 
     Args:
         cases: with ``image`` and perhaps ``label``.
-        in_channels: number of channels of an image; not looked at by default.
+        in_channels: number of channels of an image; not checked by default.
 
     Raises:
         ValueError: naming files and reasons.

@@ -21,21 +21,19 @@ def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
         TrainingData_Part1/Case00_segmentation.mhd      label: 0 background, 1 prostate
         TrainingData_Part1/Case00_segmentation.raw
 
-    Headers are read, and the size of the voxels' files is compared with what they say. Links are followed.
-    Hidden files and folders and all files with other names are passed over.
+    Links are followed; hidden files and files with other names are ignored.
 
     Args:
         folder: where the data is.
 
     Returns:
-        One entry for each case, sorted by ``case`` whatever the order of the directory, all values strings: ``patient``
-        and ``case`` (both "Case00"), ``image`` (absolute path) and ``label`` (absolute path; left out where there is no
-        segmentation, as for the test cases of the challenge).
+        One entry per case, sorted by ``case``, all values strings: ``patient`` and ``case`` (both "Case00"), ``image``
+        and ``label`` (absolute paths; no ``label`` without a segmentation, as for the test cases of the challenge).
 
     Raises:
         FileNotFoundError: if the folder is missing or holds no cases.
-        ValueError: if a segmentation lacks its image, if a case is there twice, or if a header cannot be read or its
-            voxels' file is missing or too small; all such files are named at once.
+        ValueError: if a segmentation lacks its image, a case is there twice, a header cannot be read, or its voxels'
+            file is missing or has another size; names all.
 
     Source:
         Litjens et al., *Evaluation of prostate segmentation algorithms for MRI: the PROMISE12 challenge*, Medical Image

@@ -84,18 +84,16 @@ def affines(name: str, image: ArrayLike, label: ArrayLike, shape: tuple[int, ...
 
 
 def turn(image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> tuple[list[int], list[int]] | None:
-    """How to turn a label whose affine puts its voxels on those of its image, with axes that are flipped or swapped.
-
-    Two affines that differ and yet share every voxel are both true: one of the files was saved with other axes.
+    """How to turn a label whose affine puts its voxels on those of its image, with axes flipped or swapped.
 
     Args:
-        image: ``(4, 4)``.
-        label: ``(4, 4)``.
+        image: affine ``(4, 4)`` of the image.
+        label: affine ``(4, 4)`` of the label.
         shape: ``S`` of both.
 
     Returns:
-        The axes of the label in the order of the image's, and which of them to flip then; nothing where the voxels of
-        the two are not the same.
+        The axes of the label in the order of the image's, and which of them to flip then; ``None`` where their voxels
+        are not the same.
 
     Example:
         >>> flipped = np.diag([-1.0, 1, 1, 1])

@@ -24,7 +24,7 @@ _CHECKSUM = 4  # bytes
 
 
 class StoredSlices:
-    """The slices of a volume in a ``.npy`` file, read one by one when they are asked for.
+    """The slices of a volume in a ``.npy`` file, read one by one when indexed.
 
     Nothing stays in memory and no file stays open, so processes may share it and copy it.
 
@@ -32,7 +32,7 @@ class StoredSlices:
         path: the file.
 
     Raises:
-        OSError: now or when a slice is asked for, if the file cannot be read.
+        OSError: now or when indexed, if the file cannot be read.
         ValueError: likewise, if it is damaged; names the file.
 
     Example:
@@ -79,22 +79,21 @@ class StoredSlices:
 class SliceCache:
     """A folder of prepared volumes, one ``.npy`` file for each volume and key.
 
-    A volume is prepared again when something has changed that it is made of: its files, by path, size and time of
-    change, or the transform, by :func:`~monai_spct.data.fingerprint.fingerprint`. Files are written whole and
-    end with a checksum, so several runs may share a folder, and a damaged file is noticed and made again. Nothing is
-    ever removed: to free the disk, delete the folder while no run uses it.
+    A volume is prepared again when its files change (path, size or time of change), or the transform, by
+    :func:`~monai_spct.data.fingerprint.fingerprint`. Files are written whole and end with a checksum, so runs may share
+    a folder, and a damaged file is made again. Nothing is ever removed.
 
     Args:
         folder: made if need be.
         transform: prepares a volume.
 
     Raises:
-        OSError: when the folder cannot be made.
-        ValueError: when the transform cannot be pickled.
+        OSError: if the folder cannot be made.
+        ValueError: if the transform cannot be pickled.
 
     Attributes:
-        asked: volumes asked for.
-        found: those that were there.
+        asked: number of volumes asked for.
+        found: number of those that were there.
 
     Example:
         >>> import tempfile
@@ -120,14 +119,14 @@ class SliceCache:
 
         Args:
             case: entry of a datalist.
-            keys: what is wanted of it.
-            prepare: makes the slices of these keys, ``(D, C, H, W)``; called if they are not there whole.
+            keys: which entries of the prepared case.
+            prepare: makes the slices of these keys, ``(D, C, H, W)``; called unless they are there.
 
         Raises:
-            OSError: when a file cannot be written.
+            OSError: if a file cannot be written.
 
         Warns:
-            UserWarning: when a file was damaged, and is made again.
+            UserWarning: if a file was damaged, and is made again.
         """
         made_of = [self._transform, sorted(case.items()), file_stamps(case)]
         paths = {key: self.folder / f"{fingerprint([_LAYOUT, key, made_of])}.npy" for key in keys}
@@ -141,7 +140,7 @@ class SliceCache:
         return {key: StoredSlices(path) for key, path in paths.items()}
 
     def size(self) -> int:
-        """Bytes of all that is in the folder, whoever has put it there."""
+        """Bytes of all files in the folder."""
         return sum(path.stat().st_size for path in self.folder.glob("*.npy"))
 
 

@@ -29,31 +29,31 @@ _Transform = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class SliceDataset(Dataset[dict[str, Any]]):
-    """The 2-D slices of 3-D volumes as plain tensors: each volume is loaded once, when the dataset is made.
+    """The 2-D slices of 3-D volumes as plain tensors; each volume is loaded once, when the dataset is made.
 
-    Slices stay in memory. With a ``cache_dir`` they lie there instead, are read when they are asked for, and are found
-    by the next run, which loads no volume then; see :class:`~monai_spct.data.slice_cache.SliceCache` for what makes it
-    prepare a volume again. The slices are the same either way.
+    Slices stay in memory, or with a ``cache_dir`` on the disk, where the next run finds them; see
+    :class:`~monai_spct.data.slice_cache.SliceCache`. They are the same either way.
 
-    An item is asked for by ``(index, seed)``, see :class:`~monai_spct.data.PairedLoader`, or by ``index`` alone. The
-    random transforms draw from that seed and nothing else, so that an item is the same whichever worker makes it.
+    Index it by ``(index, seed)``, as :class:`~monai_spct.data.PairedLoader` does, or by ``index`` alone for a slice
+    without augmentation. The random transforms draw only from that seed, so that an item is the same whichever worker
+    makes it.
 
     Args:
         cases: the datalist, dictionaries of file names.
         transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
         augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
         keys: what to keep of a case. Images are kept as float32, labels as uint8.
-        progress: what the progress bar, and the log that counts the slices, call the cases, for example ``"labeled"``;
-            neither when it is ``None``, and in all but the first of several processes.
+        progress: name of the cases in the progress bar and the log, for example ``"labeled"``; neither when it is
+            ``None``, and on other ranks than 0.
         cache_dir: a folder for prepared slices, made if need be, which runs may share; memory when it is ``None`` or
             empty.
-        num_classes: number of classes, background included; those that no label has are warned of. Not looked at by
+        num_classes: number of classes, background included; those that no label has are warned of. Not checked by
             default.
 
     Raises:
-        ValueError: when a case lacks one of the keys, or there are cases, but none has a slice; with a ``cache_dir``
-            also when the transform cannot be pickled.
-        OSError: when ``cache_dir`` cannot be written to.
+        ValueError: if a case lacks one of the keys, no case has a slice, or there is a ``cache_dir`` and the transform
+            cannot be pickled.
+        OSError: if ``cache_dir`` cannot be written to.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Splits by patient: who is labeled, unlabeled, for validation and for testing."""
+"""Splits of cases by patient."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Split:
 
     Args:
         labeled: training cases with their ``label``.
-        unlabeled: training cases whose ``label`` was taken out, so that it cannot leak.
+        unlabeled: training cases without their ``label``, so that it cannot leak.
         validation: cases to choose settings on, with their ``label``.
         test: cases to report on, with their ``label``.
         key: the entry of a case that names its patient.
-        datalist: the file that has the lists, if they come from one.
+        datalist: the file that the lists come from, if any.
 
     Example:
         >>> print(Split([{"patient": "a"}, {"patient": "a"}], [{"patient": "b"}], [], []))
@@ -51,7 +51,7 @@ class Split:
 
     @property
     def labeled_share(self) -> float:
-        """Labeled patients as a share of all that are trained on, 0 to 1; 0 if there are none."""
+        """Labeled patients as a share of the training patients, 0 to 1; 0 if there are none."""
         labeled, unlabeled = ({case[self.key] for case in cases} for cases in (self.labeled, self.unlabeled))
         return len(labeled) / max(1, len(labeled | unlabeled))
 
@@ -77,7 +77,7 @@ class Split:
         return cases
 
     def with_unlabeled(self, cases: Sequence[Mapping[str, Any]]) -> Split:
-        """This split and more unlabeled cases, without those of patients or images that are validated or tested on.
+        """Add unlabeled cases, except those whose patient or image is in validation or test.
 
         Args:
             cases: entries with the patient and ``image``; a ``label`` is taken out.
@@ -122,22 +122,19 @@ def split_cases(
 ) -> Split:
     """Split cases by patient.
 
-    The sorted patients are shuffled by ``seed``. The first ones are for testing, the next ones for validation, all
-    others for training; of these the first are labeled. So with one seed the 5 % labeled are among the 10 % labeled,
-    and the test patients depend neither on the labeled nor on the validation settings. Neither the order of ``cases``
-    nor any global random state plays a part.
+    The sorted patients are shuffled by ``seed``. The first ones are for testing, the next for validation, all others
+    for training; of these the first are labeled. So with one seed the 5 % labeled are among the 10 % labeled, and the
+    test patients do not depend on the other settings. Neither the order of ``cases`` nor global random state matters.
 
-    Patients who share an image, as ACDC's 074 and 076 do, are one patient under two names and stay on one side: they
-    stand where the shuffle puts the last of them, and whoever came before it takes the place that is left.
+    Patients who share an image, as ACDC's 074 and 076 do, stay on one side: they stand where the shuffle puts the last
+    of them, and whoever came before it takes the place that is left.
 
     Ratios are rounded down, as in the paper: 10 % of ACDC's 75 training patients are 7, 5 % are 3.
 
     Args:
-        cases: entries with at least ``key`` and ``image``; those that end up labeled, for validation or for testing
-            also need ``label``. They are not changed.
-        labeled_ratio: labeled share of the training patients, in (0, 1], at least one patient; 1 labels all of them
-            and leaves ``unlabeled`` empty.
-        labeled_patients: labeled number of training patients, instead of ``labeled_ratio``.
+        cases: entries with ``key`` and ``image``, and ``label`` unless they end up unlabeled. They are not changed.
+        labeled_ratio: labeled share of the training patients, in (0, 1], at least one patient.
+        labeled_patients: number of labeled patients, instead of ``labeled_ratio``.
         test_ratio: share of all patients to test on, in [0, 1).
         num_test: number of patients to test on, instead of ``test_ratio``.
         num_validation: number of patients for validation, neither tested nor trained on.
@@ -148,8 +145,8 @@ def split_cases(
         The four lists, each sorted by patient and image.
 
     Raises:
-        ValueError: if a number is out of its range or leaves no patient for training, if an image is listed twice, or
-            if an entry that is needed is missing from a case.
+        ValueError: if a number is out of its range or leaves no patient for training, an image is listed twice, or a
+            case lacks an entry that it needs.
 
     Example:
         >>> cases = [{"patient": p, "image": f"{p}{t}.nii", "label": f"{p}{t}_gt.nii"} for p in "abcdef" for t in "01"]

@@ -1,4 +1,4 @@
-"""Synthetic patients in the formats of ACDC, PROMISE12 and the Decathlon's spleen task, to try everything at once."""
+"""Synthetic patients in the formats of ACDC, PROMISE12 and the Decathlon's spleen task."""
 
 import json
 from collections.abc import Callable
@@ -33,21 +33,19 @@ def write_acdc_phantom(
     spacing: tuple[float, float] = (1.37, 1.8),
     slices: tuple[int, int] = (6, 10),
 ) -> Path:
-    r"""Write short-axis cardiac cine-MRI as an ACDC folder, or reuse the one that the same call wrote before.
+    r"""Write synthetic short-axis cardiac cine MRI as an ACDC folder, or reuse what the same call wrote before.
 
     Each patient has ``Info.cfg``, a ``_4d`` cine and the end-diastolic and end-systolic frames with their labels
-    (0 background, 1 right ventricle, 2 myocardium, 3 left ventricle). The five diagnoses of ACDC take turns and shape
-    the hearts. Ventricles contract, walls thicken, the base moves into view; organs around have the intensities of
-    blood and muscle.
+    (0 background, 1 right ventricle, 2 myocardium, 3 left ventricle). The five diagnoses of ACDC take turns.
 
-    The folder appears when it is complete, so that an interrupted call, or several at once, leave no half data set. A
-    folder that this function did not write is not touched, unless it is empty.
+    The folder appears only when complete, also if the call is interrupted or several run at once. Any other folder
+    that is not empty is left alone.
 
     Args:
         folder: to be written; ``acdc_cases`` reads it.
-        patients: how many, 1 to 999. Patient n is the same however many follow.
-        seed: of everything drawn; the same seed gives the same files.
-        size: smallest and largest number of voxels along an in-plane axis; each patient and axis has its own.
+        patients: number of patients, 1 to 999; patient n is the same however many follow.
+        seed: the same seed gives the same files.
+        size: smallest and largest number of voxels along an in-plane axis.
         spacing: smallest and largest in-plane voxel size in mm. ``size[0] * spacing[0]`` must be at least 125 mm.
         slices: smallest and largest number of slices, 4 or more, 10 mm apart, from base to apex.
 
@@ -81,15 +79,14 @@ def write_promise12_phantom(
     spacing: tuple[float, float] = (1.45, 1.7),
     slices: tuple[int, int] = (9, 13),
 ) -> Path:
-    r"""Write T2-weighted MRI of the pelvis as a PROMISE12 folder, or reuse the one that the same call wrote before.
+    r"""Write synthetic T2-weighted pelvic MRI as a PROMISE12 folder, or reuse what the same call wrote before.
 
-    Each patient has an image and its label (0 background, 1 prostate). The prostate has a mottled central gland and a
-    bright peripheral zone; around it are bladder, rectum, muscles, bone and fat.
+    Each patient has an image and its label (0 background, 1 prostate).
 
     Args:
         folder: as for :func:`write_acdc_phantom`; ``promise12_cases`` reads it.
-        patients: how many, 1 to 999.
-        seed: of everything drawn.
+        patients: number of patients, 1 to 999.
+        seed: the same seed gives the same files.
         size: smallest and largest number of voxels along an in-plane axis.
         spacing: smallest and largest in-plane voxel size in mm. ``size[0] * spacing[0]`` must be at least 90 mm.
         slices: smallest and largest number of slices, 4 or more, 3.6 mm apart.
@@ -121,15 +118,14 @@ def write_spleen_phantom(
     spacing: tuple[float, float] = (4.45, 4.6),
     slices: tuple[int, int] = (10, 14),
 ) -> Path:
-    r"""Write abdominal CT as ``Task09_Spleen``, or reuse the folder that the same call wrote before.
+    r"""Write synthetic abdominal CT as ``Task09_Spleen``, or reuse what the same call wrote before.
 
-    Each patient has a CT in Hounsfield units and its label (0 background, 1 spleen). The spleen differs from liver and
-    muscle by a few Hounsfield units alone.
+    Each patient has a CT in Hounsfield units and its label (0 background, 1 spleen).
 
     Args:
         folder: as for :func:`write_acdc_phantom`; ``decathlon_cases`` reads it.
-        patients: how many, 1 to 999.
-        seed: of everything drawn.
+        patients: number of patients, 1 to 999.
+        seed: the same seed gives the same files.
         size: smallest and largest number of voxels along an in-plane axis; slices are square.
         spacing: smallest and largest in-plane voxel size in mm. ``size[0] * spacing[0]`` must be at least 320 mm.
         slices: smallest and largest number of slices, 4 or more, 10 mm apart.
@@ -209,7 +205,7 @@ def _check(patients: int, seed: int, ranges: _Ranges, kind: _Kind) -> None:
 
 
 def _is_there(folder: Path, made: dict[str, Any]) -> bool:
-    """Whether this very phantom exists; an error if the place is taken by anything else."""
+    """Whether this very phantom exists; raises if the folder holds anything else."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:

@@ -50,13 +50,10 @@ def open_volume(path: _Name) -> Volume:
 class VolumeReader(ImageReader):
     """Reads NIfTI and MetaImage for ``LoadImaged(reader=...)``.
 
-    In ACDC as it is distributed, the affine says 1 mm while ``pixdim`` holds the truth. MONAI's own repair of such
-    headers replaces the affine by the qform, or, where there is no qform, believes the affine;
-    :func:`~monai_spct.data.nifti.true_affine` states the rule here. One file is one frame: time series are refused
-    instead of becoming channels, and a single trailing frame is dropped.
-
-    MetaImage is read by ITK, which is not installed along with this package. Several files are the channels of one
-    image; they must lie on one grid, up to rounding.
+    In ACDC as it is distributed, the affine says 1 mm while ``pixdim`` holds the truth; MONAI's own repair believes the
+    qform or, without one, the affine. :func:`~monai_spct.data.nifti.true_affine` states the rule here. Time series are
+    refused; a single trailing frame is dropped. Several files are the channels of one image and must share a grid, up
+    to rounding. MetaImage needs ITK, an optional dependency.
 
     Example:
         >>> import tempfile, nibabel as nib, numpy as np
@@ -76,7 +73,7 @@ class VolumeReader(ImageReader):
         return all(name.endswith((".nii", ".nii.gz", ".mhd", ".mha")) for name in names)
 
     def read(self, data: Sequence[_Name] | _Name, **_: Any) -> tuple[_Name, ...]:
-        """The names alone: if this failed, ``LoadImage`` would try readers that know less.
+        """Only keep the names: if this failed, ``LoadImage`` would try other readers.
 
         Args:
             data: a file, or a list of files that are the channels of one image.
@@ -85,16 +82,15 @@ class VolumeReader(ImageReader):
         return names
 
     def get_data(self, img: Any) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Voxels ``(*S)``, or ``(N, *S)`` for N files, and metadata, which are those of the first.
+        """Voxels ``(*S)``, or ``(N, *S)`` for N files, and the metadata of the first.
 
         Args:
             img: what :meth:`read` returned.
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ImportError: If a MetaImage is to be read without ITK.
-            ValueError: If a file is damaged, truncated or more than a volume, or channels have different shapes or
-                affines; names file and reason.
+            ImportError: If ITK is needed and not installed.
+            ValueError: If a file is damaged or no volume, or channels differ in shape or affine; names file and reason.
         """
         channels = [open_volume(name) for name in img]
         rules.refuse(rules.channel_grids([(channel.path, channel.shape, channel.affine) for channel in channels]))

@@ -113,11 +113,3 @@ def test_a_mistake_leaves_no_file(folder, tmp_path, options, message):
     assert done.exit_code == 2
     assert message in done.stderr
     assert not (tmp_path / "my.json").exists()
-
-
-def test_no_file_is_replaced(folder, tmp_path):
-    (tmp_path / "my.json").write_text("mine")
-    done = datalist(folder, tmp_path / "my.json")
-    assert done.exit_code == 2
-    assert done.stderr.splitlines()[-1] == f"{tmp_path / 'my.json'} exists: give another name, or move it away."
-    assert (tmp_path / "my.json").read_text() == "mine"

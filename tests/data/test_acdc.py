@@ -29,12 +29,7 @@ def test_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
     official(tmp_path, {1: (1, 12), 2: (1, 9)})
     training = tmp_path / "training"
     cases = acdc_cases(str(tmp_path))
-    assert [case["case"] for case in cases] == [
-        "patient001_frame01",
-        "patient001_frame12",
-        "patient002_frame01",
-        "patient002_frame09",
-    ]
+    assert [f"{case['patient'][-1]} {case['frame']}" for case in cases] == ["1 01", "1 12", "2 01", "2 09"]
     assert cases[1] == {
         "patient": "patient001",
         "frame": "12",
@@ -59,19 +54,9 @@ def test_the_official_layout_gives_two_cases_for_each_patient(tmp_path):
         (b"ED: one\nES: -4\nNEED: 1", [None, None]),
         (b"ED:\n1\nES: 12\n", [None, "ES"]),
     ],
-    ids=[
-        "Windows lines",
-        "byte order mark",
-        "other blanks and order",
-        "no ES",
-        "ES of another frame",
-        "ES first",
-        "no file",
-        "binary",
-        "no numbers",
-        "a number on the next line",
-    ],
-)
+    ids=["Windows lines", "byte order mark", "other blanks and order", "no ES", "ES of another frame", "ES first",
+         "no file", "binary", "no numbers", "a number on the next line"],
+)  # fmt: skip
 def test_each_frame_has_the_phase_that_info_tells_and_no_other(tmp_path, info, phases):
     official(tmp_path, {1: (1, 12)}, info=False)
     if info is not None:
@@ -89,17 +74,16 @@ def test_hidden_and_stray_files_are_passed_over(tmp_path):
     official(tmp_path, {1: (1, 12)})
     before = acdc_cases(tmp_path)
     training = tmp_path / "training"
-    touch(
-        training / "patient001",
-        "._patient001_frame01.nii.gz",
-        "._patient001_frame07_gt.nii.gz",
-        ".DS_Store",
-        "patient001_frame05.nii.gz.part",
-        "patient001_frame05_pred.nii.gz",
-        "patient002_frame01.nii.gz",
-        "patient001_4d.nii",
-        "notes.txt",
+    stray = (
+        *(
+            "._patient001_frame01.nii.gz",
+            "._patient001_frame07_gt.nii.gz",
+            ".DS_Store",
+            "patient001_frame05.nii.gz.part",
+        ),
+        *("patient001_frame05_pred.nii.gz", "patient002_frame01.nii.gz", "patient001_4d.nii", "notes.txt"),
     )
+    touch(training / "patient001", *stray)
     (training / "patient001" / "patient001_frame20.nii.gz").mkdir()
     touch(training, "patient005", "._patient001", "MANDATORY_CITATION.md")
     touch(training / "patient006_old", "patient006_frame01.nii.gz")
@@ -113,13 +97,6 @@ def test_frames_come_in_order_plain_or_packed_with_a_label_or_without(tmp_path):
     (tmp_path / "training").mkdir()  # in which there are no patients
     names = [[Path(case[key]).name[11:] for key in ("image", "label") if key in case] for case in acdc_cases(tmp_path)]
     assert names == [["frame01.nii.gz", "frame01_gt.nii"], ["frame09.nii"], ["frame30.NII.GZ"]]
-
-
-def test_paths_are_absolute(tmp_path, monkeypatch):
-    official(tmp_path, {1: (1, 12)})
-    monkeypatch.chdir(tmp_path)
-    assert acdc_cases(".") == acdc_cases("training") == acdc_cases(tmp_path)
-    assert all(Path(case[name]).is_absolute() for case in acdc_cases(".") for name in ("image", "label"))
 
 
 @pytest.mark.parametrize(

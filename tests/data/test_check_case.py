@@ -68,12 +68,6 @@ def test_fewer_than_two_classes_are_refused(num_classes):
         CheckCased(num_classes=num_classes)
 
 
-def test_keys_may_have_other_names():
-    case = {"mr": torch.rand(1, 4, 4), "truth": torch.full((1, 4, 4), 9)}
-    with pytest.raises(ValueError, match="the label of this case must hold"):
-        CheckCased(num_classes=4, image_key="mr", label_key="truth")(case)
-
-
 # Values of the image
 
 

@@ -4,17 +4,11 @@ import gzip
 import json
 import os
 import shutil
-import tempfile
-import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from monai_spct.data import Split, read_datalist, read_or_split, split_cases, write_datalist
-
-SIDES = ("labeled", "unlabeled", "validation", "test")
+from monai_spct.data import read_datalist, read_or_split, write_datalist
 
 
 def a(image, label=None, **more):
@@ -22,7 +16,7 @@ def a(image, label=None, **more):
 
 
 GOOD = {
-    "labeled": [a("p1/image.nii", "p1/label.nii", patient=1), a("p2/image.nii", "p2/label.nii", patient="p2")],
+    "labeled": [a("p2/image.nii", "p2/label.nii", patient="p2"), a("p1/image.nii", "p1/label.nii", patient=1)],
     "unlabeled": [a("p1/late.nii", patient=1), a("c.nii", "nowhere.nii")],
     "validation": [a("d.nii", "d_gt.nii")],
     "test": [a("e.nii", "e_gt.nii", case="last")],
@@ -56,12 +50,9 @@ def test_lists_patients_names_and_paths_are_what_the_file_says(tmp_path, monkeyp
     assert [(case["patient"], case["case"]) for case in split.labeled] == [("1", "p1/image"), ("p2", "p2/image")]
     assert [(case["patient"], case["case"]) for case in split.unlabeled] == [("1", "p1/late"), ("c", "c")]
     assert [(case["patient"], case["case"]) for case in split.test] == [("last", "last")]
+    assert split.labeled_share == pytest.approx(2 / 3)  # who has both kinds of cases counts once
     assert split.datalist == str(tmp_path / "lists" / "my.json")
     assert all("label" not in case for case in split.unlabeled)  # so that it cannot leak
-
-
-def test_a_patient_with_labeled_and_unlabeled_cases_counts_once(tmp_path):
-    assert read_datalist(written(tmp_path, GOOD)).labeled_share == pytest.approx(2 / 3)
 
 
 def test_for_prediction_no_label_is_asked_for_or_kept(tmp_path):
@@ -98,11 +89,6 @@ def test_a_file_of_another_kind_is_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=message) as error:
         read_datalist(tmp_path / "my.json")
     assert str(tmp_path / "my.json") in str(error.value)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no datalist .*my\.json"):
-        read_datalist(tmp_path / "my.json")
 
 
 @pytest.mark.parametrize(
@@ -242,8 +228,6 @@ def test_blanks_around_a_patient_make_no_other_one(tmp_path):
     lists = {"labeled": [a("a.nii", "g.nii", patient="p3")], "test": [a("b.nii", "g.nii", patient="p3 ")]}
     with pytest.raises(ValueError, match="patient p3 must be on one side, got `labeled` and `test`"):
         read_datalist(written(tmp_path, lists))
-    with pytest.raises(ValueError, match="`patient` of case 1 of `unlabeled` must be a name, got ' '"):
-        read_datalist(written(tmp_path / "blank", {"unlabeled": [a("a.nii", patient=" ")]}))
 
 
 def test_files_that_do_not_exist_are_all_named_with_their_list(tmp_path):
@@ -279,7 +263,7 @@ def test_what_is_written_is_read_again(tmp_path):
     assert images == ["e.nii", str(tmp_path / "e.nii")]
 
 
-def test_a_file_that_exists_stays(tmp_path):
+def test_a_list_that_exists_stays(tmp_path):
     path = written(tmp_path, GOOD)
     before = path.read_bytes()
     with pytest.raises(FileExistsError, match=r"my\.json exists"):
@@ -287,53 +271,7 @@ def test_a_file_that_exists_stays(tmp_path):
     assert path.read_bytes() == before
 
 
-CASES = [{"patient": p, "image": f"{p}.nii", "label": f"{p}_gt.nii"} for p in "abcd"]
-
-
-def test_without_a_datalist_cases_are_split():
-    assert read_or_split(CASES, labeled_patients=1) == split_cases(CASES, labeled_patients=1)
-
-
-@pytest.mark.parametrize(("given", "got"), [({}, "neither"), ({"cases": CASES, "datalist": "my.json"}, "both")])
+@pytest.mark.parametrize(("given", "got"), [({}, "neither"), ({"cases": [], "datalist": "my.json"}, "both")])
 def test_cases_and_a_datalist_exclude_each_other(given, got):
     with pytest.raises(ValueError, match=f"either `cases` or `datalist`, got {got}"):
         read_or_split(**given)
-
-
-# Any lists
-
-
-NAMES = st.text(st.characters(categories=["L", "N"], include_characters=" -_."), min_size=1, max_size=12).filter(
-    lambda name: name.strip(". ") == name
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    patients=st.dictionaries(NAMES, st.sampled_from(SIDES), max_size=8),
-    scans=st.integers(1, 3),
-    random=st.randoms(use_true_random=False),
-)
-def test_any_lists_are_read_as_they_were_written_whatever_their_order(patients, scans, random):
-    # two names that differ in their case alone, or by how an accent is written, may be one file
-    patients = {unicodedata.normalize("NFKC", name).casefold(): side for name, side in patients.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder).resolve()
-        lists: dict[str, list[dict[str, str]]] = {}
-        for number, (patient, side) in enumerate(patients.items()):
-            for scan in range(scans):
-                image = root / "images" / f"p{number}" / f"{patient} {scan}.nii"
-                case = {"patient": patient, "case": f"{number} {scan}", "image": str(image)}
-                if side != "unlabeled":
-                    case["label"] = str(image.with_name(f"{patient} {scan} gt.nii"))
-                for file in (case["image"], case.get("label", case["image"])):
-                    Path(file).parent.mkdir(parents=True, exist_ok=True)
-                    Path(file).touch()
-                lists.setdefault(side, []).append(case)
-        for cases in lists.values():
-            random.shuffle(cases)
-        write_datalist(Split(*(lists.get(side, []) for side in SIDES)), root / "my.json")
-        read = read_datalist(root / "my.json")
-        for side in SIDES:
-            wanted = sorted(lists.get(side, []), key=lambda case: (case["patient"], case["case"]))
-            assert getattr(read, side) == wanted

@@ -79,16 +79,7 @@ def test_a_case_that_is_listed_twice_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "",
-        "{",
-        "[]",
-        "{}",
-        '{"training": 3}',
-        '{"training": ["a"]}',
-        '{"training": [{"image": "a"}]}',
-        '{"training": {}}',
-    ],
+    ["", "[]", "{}", '{"training": 3}', '{"training": ["a"]}', '{"training": [{"image": "a"}]}', '{"training": {}}'],
 )
 def test_a_list_that_cannot_be_read_is_named(tmp_path, content):
     (tmp_path / "dataset.json").write_text(content)

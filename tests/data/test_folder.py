@@ -117,11 +117,6 @@ def test_a_layout_is_understood_and_inference_finds_the_same_images(tmp_path, fi
     assert to_predict == [{key: case[key] for key in ("case", "image")} for case in folder_cases(tmp_path)]
 
 
-def test_a_folder_may_lie_in_one_that_is_called_like_labels(tmp_path):
-    folder = touched(tmp_path / "labels" / "data", "a.nii", "a_gt.nii")
-    assert found(folder) == [("a", "a", "a.nii", "a_gt.nii")]
-
-
 def test_channels_may_have_names_and_labels_another_end(tmp_path):
     touched(tmp_path, *(f"b{n}/b{n}_{end}.nii" for n in (1, 2) for end in ("t1", "t2", "flair")), "b1/b1_roi.nii")
     assert found(tmp_path, channels=["_flair", "_t1"], label="_roi") == [
@@ -130,11 +125,6 @@ def test_channels_may_have_names_and_labels_another_end(tmp_path):
     ]
     files = [str(tmp_path / "b1" / f"b1_{end}.nii") for end in ("flair", "t1")]
     assert image_cases(tmp_path, channels=["_flair", "_t1"])[0] == {"case": "b1", "image": files}
-
-
-def test_files_that_are_called_like_channels_alone_are_cases_of_their_folder(tmp_path):
-    touched(tmp_path, "p1/t1.nii", "p1/t2.nii", "p1/seg.nii")
-    assert found(tmp_path, channels=["t1", "t2"]) == [("p1", "p1", ["p1/t1.nii", "p1/t2.nii"], "p1/seg.nii")]
 
 
 @pytest.mark.parametrize("pattern", [r"p\d+", r"(p\d+)_v\d"])
@@ -252,16 +242,6 @@ def test_links_to_folders_are_followed_but_not_in_circles(tmp_path, write, cases
     (data / "training" if (data / "training").exists() else data).joinpath("up").symlink_to(data)
     (tmp_path / "data" / "self").symlink_to(tmp_path / "data")
     assert [case["case"] for case in cases_of(tmp_path / "data")] == expected
-
-
-@pytest.mark.parametrize("cases_of", READERS)
-def test_linked_patients_are_found(tmp_path, cases_of):
-    touched(tmp_path, "data/p1/a.nii", "elsewhere/b.nii")
-    (tmp_path / "data" / "p2").symlink_to(tmp_path / "elsewhere")
-    assert [case["image"] for case in cases_of(tmp_path / "data")] == [
-        str(tmp_path / "data" / "p1" / "a.nii"),
-        str(tmp_path / "data" / "p2" / "b.nii"),
-    ]
 
 
 def test_acdc_and_the_decathlon_are_found_as_their_own_readers_find_them(tmp_path):

@@ -139,23 +139,17 @@ SPOILED = {
     ),
     "half": (resized(120), r"case\.raw is truncated: it has 120 bytes, and case\.mhd tells of 240\."),
     "more": (resized(241), r"case\.raw is too long, .* it has 241 bytes, and case\.mhd tells of 240\."),
-    "more slices": (rewritten(DimSize="6 5 5"), r"case\.raw is truncated: it has 240 bytes, .* of 300\."),
     "smaller voxels": (rewritten(ElementType="MET_UCHAR"), r"case\.raw is too long, .* of 120\."),
-    "larger voxels": (rewritten(ElementType="MET_FLOAT"), r"case\.raw is truncated: .* of 480\."),
     "two sizes": (rewritten(DimSize="6 5"), "DimSize is 6 5"),
-    "a size of 0": (rewritten(DimSize="6 5 0"), "DimSize is 6 5 0"),
     "no size": (rewritten(DimSize=None), "it has no DimSize"),
     "4-D": (rewritten(NDims=4), "it is 4-D; give single volumes"),
-    "a word": (rewritten(NDims="three"), "invalid literal for int"),
     "colors": (rewritten(ElementNumberOfChannels=3), "it has 3 values for each voxel"),
     "unknown type": (rewritten(ElementType="MET_OTHER"), "ElementType is MET_OTHER"),
     "two spacings": (rewritten(ElementSpacing="1 1"), "ElementSpacing must be 3 numbers"),
     "nan": (rewritten(ElementSpacing="1 nan 1"), "ElementSpacing must be 3 numbers"),
-    "tiny": (rewritten(ElementSpacing="0.5 1e-300 3"), "ElementSpacing is 0.5 1e-300 3"),
     "huge": (rewritten(ElementSpacing="0.5 1e300 3"), "ElementSpacing must be 3 numbers"),
     "nowhere": (rewritten(Offset="0 0 inf"), "Offset must be 3 numbers"),
     "sheared": (rewritten(TransformMatrix="1 0 0 0 1 0.5 0 0 1"), "TransformMatrix must hold three directions"),
-    "flat": (rewritten(TransformMatrix="1 0 0 0 0 0 0 0 1"), "TransformMatrix must hold three directions"),
     "twice": (lambda path: path.write_text(f"DimSize = 4 5 6\n{path.read_text()}"), "DimSize is there twice"),
     "Latin-1": (lambda path: path.write_bytes(b"Comment = M\xfcller\n" + path.read_bytes()), "not text in UTF-8"),
     "empty": (lambda path: path.write_text(""), "it has no NDims"),
@@ -181,14 +175,6 @@ def test_an_mha_that_ends_early_is_noticed(tmp_path):
     path = local(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     is_refused(path, "is truncated")
-
-
-def test_voxels_in_a_folder_below_are_read(tmp_path):
-    pytest.importorskip("itk")
-    path = a_volume(tmp_path, ElementDataFile="below/case.raw")
-    (tmp_path / "below").mkdir()
-    (tmp_path / "case.raw").rename(tmp_path / "below" / "case.raw")
-    np.testing.assert_array_equal(open_volume(path).load(), VOXELS)
 
 
 def test_a_line_that_itk_stumbles_over_does_not_change_the_others(tmp_path):

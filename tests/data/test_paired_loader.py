@@ -1,12 +1,10 @@
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 from monai.transforms import RandGaussianNoised
@@ -201,14 +199,6 @@ def test_labeled_and_unlabeled_images_are_drawn_apart():
     noisy = list(loader(1, 1, augment=NOISE, labeled_batch_size=3, unlabeled_batch_size=3))
     for batch in noisy:
         assert not torch.equal(batch["image"], batch["unlabeled"])
-
-
-def test_iterating_leaves_the_global_random_states_alone():
-    batches = loader(augment=NOISE)
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    flat(batches)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]  # noqa: NPY002
 
 
 def test_no_labeled_slice_is_refused():

@@ -191,13 +191,6 @@ def test_a_class_that_no_labeled_case_has_is_named(split):
     assert said.startswith("warning: no labeled case has classes 3, 4 (`num_classes` is 5)")
 
 
-def test_labels_of_background_alone_are_named(split):
-    for case in split.labeled:
-        write(case["label"], np.zeros(SHAPE, np.uint8))
-    [said] = map(str, look(split).findings)
-    assert said.startswith("warning: no labeled case has classes 1, 2 (`num_classes` is 3)")
-
-
 # All cases together
 
 

@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import nibabel as nib
@@ -145,14 +144,6 @@ def test_a_changed_image_is_loaded_again(cases, folder):
     assert Counted.calls == 3
 
 
-def test_a_missing_image_is_missed_though_its_slices_are_there(cases, folder):
-    made(cases, folder)
-    Path(cases[0]["image"]).unlink()
-    with pytest.raises(RuntimeError, match="applying transform") as error:
-        made(cases, folder)
-    assert isinstance(error.value.__cause__, FileNotFoundError)
-
-
 DAMAGE = {
     "truncated": lambda content: content[: len(content) // 2],
     "empty": lambda _: b"",
@@ -173,12 +164,6 @@ def test_a_damaged_entry_is_made_again_with_a_warning(cases, folder, damage):
     assert victim.read_bytes() == content
     assert same(again, SliceDataset(cases, preparation(), AUGMENT))
     made(cases, folder)  # and without a warning
-
-
-def test_a_file_in_the_place_of_the_folder_is_named(cases, tmp_path):
-    with pytest.raises(FileExistsError, match=r"a\.nii\.gz"):
-        made(cases, tmp_path / "a.nii.gz")
-    assert Counted.calls == 0
 
 
 # Several processes
@@ -249,24 +234,6 @@ def test_the_preparation_of_a_bundle_depends_on_no_seed_and_on_its_settings(bund
 
     assert of(0) == of(1)
     assert len({of(0), of(0, **{"intensity#0#channel_wise": False}), of(0, **{"load#2#num_classes": 9})}) == 3
-
-
-def power(value, exponent):
-    return value**exponent
-
-
-def test_what_is_behind_a_function_counts():
-    settings = [
-        power,
-        partial(power, exponent=2),
-        partial(power, exponent=3),
-        np.sqrt,
-        torch.sqrt,
-        np.float32(1),
-        1,
-        True,
-    ]
-    assert len({fingerprint(setting) for setting in settings}) == len(settings)
 
 
 def test_a_lambda_is_refused_before_anything_is_loaded(cases, folder):

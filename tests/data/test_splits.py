@@ -129,7 +129,7 @@ def test_the_order_in_which_a_directory_is_read_plays_no_part(tmp_path, monkeypa
     monkeypatch.setattr(os, "listdir", shuffled_listdir)
     for _ in range(5):
         assert split_cases(cases_of(folder), num_validation=1) == expected
-    assert read or sys.version_info < (3, 11)  # where it kept what it needed of `os` for itself
+    assert read
 
 
 SPLIT_OF_ITS_OWN = """
@@ -204,31 +204,11 @@ def test_a_share_is_rounded_down_as_typed(hundredths):
     assert len(patients(split.labeled)) == hundredths  # 0.29 * 100 is a little below 29
 
 
-def test_test_patients_by_ratio_and_by_number():
-    cases = acdc_like(10)
-    assert len(patients(split_cases(cases, test_ratio=0.25).test)) == 2
-    assert len(patients(split_cases(cases, test_ratio=0.25, num_test=4).test)) == 4
-    assert split_cases(cases, test_ratio=0).test == []
-
-
 def test_another_key_names_the_patient():
     cases = [{"subject": i // 2, "image": str(i), "label": "truth"} for i in range(12)]
     split = split_cases(cases, key="subject", labeled_patients=2)
     assert {case["subject"] for case in split.labeled}.isdisjoint(case["subject"] for case in split.unlabeled)
     assert str(split).splitlines()[0] == "labeled: 2 patients, 4 cases"
-
-
-def test_the_split_prints_patients_and_cases():
-    split = split_cases(acdc_like(6), labeled_patients=1, num_test=2)
-    assert str(split).splitlines() == [
-        "labeled: 1 patient, 2 cases",
-        "unlabeled: 3 patients, 6 cases",
-        "validation: 0 patients, 0 cases",
-        "test: 2 patients, 4 cases",
-    ]
-    for short, long, name in zip(str(split).splitlines(), split.describe().splitlines(), LISTS, strict=True):
-        assert long.startswith(short)
-        assert all(patient in long for patient in patients(getattr(split, name)))
 
 
 @pytest.mark.parametrize(
@@ -251,11 +231,8 @@ def test_a_list_that_is_empty_or_unknown_is_refused(name, message):
     [
         ({"labeled_ratio": 0}, r"`labeled_ratio` must be above 0 and at most 1, got 0\."),
         ({"labeled_ratio": math.nan}, r"`labeled_ratio` must be above 0 and at most 1, got nan\."),
-        ({"labeled_patients": 0}, r"`labeled_patients` must be a whole number of at least 1, got 0\."),
-        ({"labeled_patients": 1.5}, r"`labeled_patients` must be a whole number of at least 1, got 1\.5\."),
         ({"labeled_patients": "3"}, r"`labeled_patients` must be a whole number of at least 1, got '3'\."),
         ({"labeled_ratio": "0.5"}, r"`labeled_ratio` must be a number, got '0\.5'\."),
-        ({"test_ratio": "a half"}, r"`test_ratio` must be a number, got 'a half'\."),
         ({"labeled_patients": 7}, r"`labeled_patients` must be at most the 6 training patients, got 7\."),
         ({"test_ratio": 1.0}, r"`test_ratio` must be at least 0 and below 1, got 1\.0\."),
         ({"num_test": 8}, r"`num_test` .* must leave a patient to train on, got 8 and 0 of 8 patients\."),

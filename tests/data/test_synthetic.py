@@ -126,19 +126,6 @@ def test_files_and_headers_are_those_of_acdc(folder):
                 np.testing.assert_allclose(affine, np.diag([-x, -y, z, 1]), atol=1e-5)
 
 
-def test_patients_differ_in_diagnosis_frames_shape_and_spacing(folder, hearts):
-    groups = [group for group, *_ in hearts]
-    assert len(set(groups[:5])) == 5
-    assert groups[:5] == groups[5:]
-    cases = acdc_cases(folder)
-    assert len({case["frame"] for case in cases if case["phase"] == "ES"}) > 2
-    images = [nib.load(case["image"]) for case in cases if case["phase"] == "ED"]
-    assert all(96 <= n <= 128 for image in images for n in image.shape[:2])
-    assert all(6 <= image.shape[2] <= 10 for image in images)
-    assert len({image.shape for image in images}) > 5
-    assert len({image.header.get_zooms()[0] for image in images}) == len(images)
-
-
 # ACDC: anatomy
 
 
@@ -155,22 +142,6 @@ def test_muscle_surrounds_the_left_ventricle_and_the_right_one_lies_against_it(l
                 assert not (ndimage.binary_dilation(plane == 1) & (plane == 3)).any()
 
 
-def test_the_heart_keeps_off_the_border_and_is_absent_from_some_slices(labels):
-    assert not any(label[[0, -1]].any() or label[:, [0, -1]].any() for label in labels)
-    empty = [(~label.any((0, 1))).any() for label in labels]
-    assert 0 < np.mean(empty) < 1
-
-
-def test_the_heart_tapers_and_the_right_ventricle_ends_first(hearts):
-    last = []
-    for _, diastole, _, _ in hearts:
-        area = (diastole > 0).sum((0, 1))
-        assert area[1] > area[-2]
-        last.append([np.flatnonzero((diastole == structure).any((0, 1)))[-1] for structure in (1, 2)])
-    assert all(right <= muscle for right, muscle in last)
-    assert np.mean([right < muscle for right, muscle in last]) > 0.5
-
-
 def test_ventricles_contract_and_muscle_keeps_its_volume(hearts):
     for _, diastole, systole, _ in hearts:
         for structure in (1, 3):
@@ -178,18 +149,6 @@ def test_ventricles_contract_and_muscle_keeps_its_volume(hearts):
         assert 0.75 < (systole == 2).sum() / (diastole == 2).sum() < 1.25
         middle = diastole.shape[2] // 2
         assert (systole[..., middle] == 2).sum() > 0.95 * (diastole[..., middle] == 2).sum()
-
-
-def test_diagnoses_look_like_themselves(hearts):
-    def ejected(group):
-        return np.mean([1 - (es == 3).sum() / (ed == 3).sum() for name, ed, es, _ in hearts if name == group])
-
-    def milliliters(group, structure):
-        return np.mean([(ed == structure).sum() * mm3 / 1000 for name, ed, _, mm3 in hearts if name == group])
-
-    assert ejected("DCM") < 0.5 < ejected("HCM")
-    assert 400 > milliliters("DCM", 3) > milliliters("NOR", 3) > milliliters("HCM", 3) > 20
-    assert milliliters("HCM", 2) > milliliters("NOR", 2)
 
 
 def test_blood_is_bright_muscle_is_dark_and_no_threshold_finds_the_left_ventricle(folder):
@@ -229,28 +188,6 @@ def test_the_structure_lies_inside_the_volume_and_no_threshold_finds_it(volumes,
     assert np.mean(best) < 0.6
 
 
-def test_the_prostate_lies_before_the_rectum_and_has_a_brighter_zone_behind(volumes):
-    for image, label in volumes["prostate"]:
-        x, y, z = np.nonzero(label)
-        middle = z == int(np.median(z))
-        column = image[int(np.median(x)), :, int(np.median(z))].astype(float)
-        assert column[y[middle].max() + 3 :].min() < 0.7 * image[label == 1].mean()  # a wall, or gas
-        front, back = (image[label == 1][part].mean() for part in (y < np.median(y), y > np.median(y)))
-        assert back > front
-
-
-def test_the_spleen_lies_on_the_left_in_the_back_in_hounsfield_units(volumes):
-    for image, label in volumes["spleen"]:
-        x, y, _ = np.nonzero(label)
-        assert x.mean() > 0.55 * label.shape[0]
-        assert y.mean() > 0.45 * label.shape[1]
-        assert 70 < np.median(image[label == 1]) < 150
-        assert image.min() < -950
-        assert image.max() > 250  # bone
-        right = image[: label.shape[0] // 2]
-        assert ((right > 70) & (right < 150)).sum() > 2 * label.sum()  # the liver looks alike
-
-
 # The same again
 
 
@@ -281,25 +218,17 @@ def test_more_patients_leave_the_first_ones_as_they_are(tmp_path, name):
 # what was drawn at the time of writing; a change of them asks for another `_VERSION`
 DRAWN: dict[str, list[list[int]]] = {
     "acdc": [
-        [
-            16, 13, 27, 25, 20, 10, 22, 270, 260, 12, 21, 20, 183, 96, 97, 15, 15, 121, 58, 80, 13, 15, 13, 14,
-            201,
-        ],
+        [16, 13, 27, 25, 20, 10, 22, 270, 260, 12, 21, 20, 183, 96, 97, 15, 15, 121, 58, 80, 13, 15, 13, 14, 201],
         [8393, 149, 646, 52],
     ],
     "prostate": [
-        [
-            535, 558, 627, 286, 205, 517, 591, 489, 340, 773, 262, 547, 616, 389, 583, 584, 328, 357, 690, 443,
-            204, 195, 578, 772, 179,
-        ],
+        [535, 558, 627, 286, 205, 517, 591, 489, 340, 773, 262, 547, 616, 389, 583, 584, 328, 357, 690, 443, 204,
+         195, 578, 772, 179],
         [9876, 456, 0, 0],
     ],
     "spleen": [
-        [
-            -976, -992, -1005, -982, -990, -995, -990, -1019, 109, 98, -998, -997, -1007, -220, 100, 76, -177,
-            -1002, -990, -268, 39, -54, -176, -986, -993, -992, 247, 63, -1024, -975, -1000, -1007, -1022, -985,
-            -1024, -984,
-        ],
+        [-976, -992, -1005, -982, -990, -995, -990, -1019, 109, 98, -998, -997, -1007, -220, 100, 76, -177, -1002,
+         -990, -268, 39, -54, -176, -986, -993, -992, 247, 63, -1024, -975, -1000, -1007, -1022, -985, -1024, -984],
         [18581, 347, 0, 0],
     ],
 }  # fmt: skip

@@ -239,10 +239,3 @@ def test_channels_on_different_grids_are_refused_by_name(tmp_path):
     other = save(tmp_path / "c.nii", affine=LPS * (1, 1, 5, 1))
     with pytest.raises(ValueError, match=r"channels of one image must have the same affine, got .* in .*c\.nii\.$"):
         LOAD([first, other])
-
-
-@pytest.mark.parametrize(
-    ("names", "known"), [("a.nii", True), (["a.NII.GZ", "b.mhd"], True), ("A.MHA", True), ("a.png", False)]
-)
-def test_files_are_known_by_their_names(names, known):
-    assert VolumeReader().verify_suffix(names) is known

@@ -84,12 +84,6 @@ def test_whatever_else_comes_of_a_file_is_a_fault(monkeypatch, read, said):
     assert said in report["fault"][3]
 
 
-def test_what_is_right_is_no_fault(monkeypatch):
-    monkeypatch.setitem(formats.FORMATS, "info", formats.Format(formats.write_info, lambda _path: None))
-    report = fuzz.run(["info"], count=5)["info"]
-    assert (report["read"], report["refused"], report["fault"]) == (5, 0, {})
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_input_is_a_function_of_its_number(tmp_path, name):
     contents = []
