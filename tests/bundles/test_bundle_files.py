@@ -22,11 +22,6 @@ from monai_spct.networks import ENet, build_ensemble
 from monai_spct.workflow import bundles_folder
 from tests.bundles.metadata_schema import SCHEMA
 
-# what MONAI says of every config: it is code
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:parsing config_file:UserWarning", "ignore:parsing meta_file:UserWarning"
-)
-
 BUNDLES = {path.name: path for path in sorted(bundles_folder().iterdir()) if (path / "configs").is_dir()}
 METHODS, NETWORKS = bundles_folder() / "methods", bundles_folder() / "networks"
 RUNS = {

@@ -16,8 +16,6 @@ from monai_spct.cli import app
 from monai_spct.data import write_acdc_phantom
 from monai_spct.workflow import bundles_folder
 
-pytestmark = pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning")
-
 CONFIG = str(bundles_folder() / "acdc" / "configs" / "train.json")
 
 

@@ -14,18 +14,7 @@ from ignite.engine import Events
 from monai_spct.data.slice_cache import StoredSlices
 from tests.faults.runs import failure, in_a_process, last_epoch, part, parts_of_files, spoil_cache, training
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
-    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
-]
-
 VALIDATED = {"num_validation": 1, "val_interval": 1}
-
-
-def without_permission(path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("this user may read everything")
-    path.chmod(0)
 
 
 def a_folder(path: Path) -> None:
@@ -36,10 +25,7 @@ def a_folder(path: Path) -> None:
 FAULTS = {
     "deleted": Path.unlink,
     "cut short": lambda path: os.truncate(path, 500),
-    "emptied": lambda path: os.truncate(path, 0),
-    "garbage": lambda path: path.write_bytes(b"garbage " * 100),
     "a folder in its place": a_folder,
-    "without permission": without_permission,
 }
 
 

@@ -14,11 +14,6 @@ from monai_spct.networks import ENet, Ensemble, build_ensemble
 from monai_spct.workflow import bundles_folder, cause_of, check_settings, copy, flag, settings_of_run
 from monai_spct.workflow.comparison import PLACES
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:parsing config_file:UserWarning"),  # what MONAI says of every config
-    pytest.mark.filterwarnings("ignore:parsing meta_file:UserWarning"),
-]
-
 BUNDLES = bundles_folder()
 CONFIGS = BUNDLES / "acdc" / "configs"
 OVERLAYS = [*BUNDLES.glob("methods/*.json"), *BUNDLES.glob("networks/*.json")]
