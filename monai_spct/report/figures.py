@@ -1,4 +1,4 @@
-"""Figures: curves of training, predictions side by side, entropy maps, and the regularized divergence."""
+"""Figures: training curves, predictions side by side, entropy maps, and the regularized divergence."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def draw(
     """Draw a figure.
 
     Args:
-        figure: what it is to show.
+        figure: what to show.
         runs: done or not.
-        data: by dataset, the folder that holds it, where it is not the one that was trained with.
+        data: folders of datasets that have moved since the training.
 
     Returns:
-        The figure, or none if nothing of it can be drawn; and notes on what is missing in it and why.
+        The figure, or none if nothing can be drawn; and notes on what is missing in it and why.
 
     Raises:
         ValueError: as :func:`~monai_spct.report.tabulate`.
@@ -140,7 +140,7 @@ def alpha_jsd_surface(alpha: float, *, size: int = 101) -> tuple[NDArray[np.floa
 
 
 def alpha_jsd_figure(alphas: Sequence[float] = (0.0, 0.1, 0.5, 1.0)) -> Picture:
-    r"""What the entropy term does to the divergence of two Bernoulli distributions: a surface for each ``alpha``."""
+    """The divergence of two Bernoulli distributions as a surface for each ``alpha``."""
     columns = min(2, at_least("len(alphas)", len(alphas), 1))
     rows = math.ceil(len(alphas) / columns)
     width = 2.9 * columns + 0.95  # inches; the rest is for the color bar
@@ -173,14 +173,14 @@ def alpha_jsd_figure(alphas: Sequence[float] = (0.0, 0.1, 0.5, 1.0)) -> Picture:
 def comparison_figure(columns: Mapping[str, Sequence[PredictedSlice | None]]) -> Picture:
     """Predictions of several systems side by side: a row for each slice, a column for each system.
 
-    The truth is a thin white line over the prediction in color. The first column shows the truth alone. All panels of a
-    row show the same part of the plane, around all structures, true and predicted.
+    The truth is a thin white line over the prediction in color; the first column shows the truth alone. A row is
+    cropped around all its structures, true and predicted.
 
     Args:
-        columns: by the name of the system, its slices, the same ones for all; none where there is no such run.
+        columns: slices by the name of the system, the same ones for all; none where there is no run.
 
     Raises:
-        ValueError: when there is no slice at all, or those of a row are not the same.
+        ValueError: when there is no slice at all, or those of a row differ.
     """
     rows = list(zip(*columns.values(), strict=True))
     shown = [_same(row) for row in rows]
@@ -198,17 +198,15 @@ def comparison_figure(columns: Mapping[str, Sequence[PredictedSlice | None]]) ->
 
 
 def entropy_figure(rows: Mapping[str, Sequence[PredictedSlice | None]], epochs: Sequence[int]) -> Picture:
-    r"""How sure systems become in training: entropy maps of a slice after some epochs, and where they arrive.
-
-    The scale goes from 0 to :math:`\log C`, the entropy of a network that knows nothing, for all maps.
+    r"""Entropy maps of a slice after some epochs, from 0 to :math:`\log C`, and the final prediction.
 
     Args:
-        rows: by the name of the system, the slice after each of the epochs, and by the final network; none where there
-            is no such run. All show the same slice.
-        epochs: when.
+        rows: by the name of the system, the same slice after each epoch and by the final network; none where there is
+            no run.
+        epochs: of the maps.
 
     Raises:
-        ValueError: when there is no slice at all, or they are not the same.
+        ValueError: when there is no slice at all, or they differ.
 
     Reference:
         Wang et al., Medical Image Analysis 2021: the figure of entropy maps.
@@ -302,16 +300,8 @@ def _contour_legend(
     figure: Picture, names: Sequence[str], *, center: float = 0.5, columns: int | None = None, title: str | None = None
 ) -> None:
     lines = contour_key(dict(enumerate(names)), scale=_THIN)
-    figure.legend(
-        handles=lines,
-        loc="lower center",
-        bbox_to_anchor=(center, 0.0),
-        ncols=columns or len(lines),
-        title=title,
-        title_fontsize=SMALL - 1,
-        fontsize=SMALL,
-        frameon=False,
-    )
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (center, 0.0), "ncols": columns or len(lines)}
+    figure.legend(handles=lines, **place, title=title, title_fontsize=SMALL - 1, fontsize=SMALL, frameon=False)
 
 
 def _draw_panel(

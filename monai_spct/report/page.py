@@ -28,21 +28,20 @@ def write_report(
     to: str | Path | None = None,
     data: Mapping[str, str | Path] | None = None,
 ) -> Path:
-    """Write the tables and figures of all runs in a folder, or in several.
+    """Tables and figures of all runs in one or several folders, as files.
 
-    ``report.html`` shows everything in one file that needs no other, ``report.md`` the same in Markdown. The n-th thing
-    that is shown is also ``<n>_dsc.csv`` and ``<n>_dsc.tex``, or ``<n>_curves.png``. Such files of an earlier report
-    are replaced or deleted.
+    ``report.html`` is one self-contained page, ``report.md`` the same in Markdown. The n-th table is also
+    ``<n>_dsc.csv`` and ``<n>_dsc.tex``, the n-th figure ``<n>_curves.png``; those of an earlier report are deleted.
 
     Args:
-        folders: that of a grid, or any other: what has a ``cell.json`` is a run.
-        show: what is shown. By default what ``report.yaml`` in the first folder says, or without it DSC and Hausdorff
-            distances, curves, and predictions where weights are there.
-        to: where the report goes; ``report`` in the first folder by default.
-        data: by dataset, the folder that holds it, for figures of predictions; by default where it was.
+        folders: any folders; each folder in them with a ``cell.json`` is a run.
+        show: what is shown. By default what ``report.yaml`` in the first folder says, or else DSC and Hausdorff
+            distances, curves, and predictions where there are weights.
+        to: folder of the report; ``report`` in the first folder by default.
+        data: folders of datasets, for figures of predictions; by default those of the runs.
 
     Returns:
-        The page.
+        The path of ``report.html``.
 
     Raises:
         ValueError: when there are no runs, or something cannot be read or does not fit into one table.
@@ -64,12 +63,11 @@ def write_report(
         if dataset not in datasets:
             raise ValueError(f"`{dataset}` in `data` is no dataset of these runs.{did_you_mean(dataset, datasets)}")
     target = root / "report" if to is None else Path(to)
-    items = tqdm(list(enumerate(show.items, 1)), desc="report", leave=False)
+    items = enumerate(tqdm(show.items, desc="report", leave=False), 1)
     parts = [_part(number, item, runs, target, data) for number, item in items]
     environment = Environment(
-        loader=PackageLoader("monai_spct.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("monai_spct.report", "."), autoescape=True, undefined=StrictUndefined
+    )
     about = _about(runs)
     page = environment.get_template("page.html").render(title=show.title, about=about, parts=parts)
     _write(target / "report.html", page.encode())
@@ -115,21 +113,22 @@ def _part(
 
 
 def _about(runs: Sequence[Run]) -> list[str]:
-    """What the runs were made by and with, where they agree and where they do not."""
+    """How many runs are done, the versions and devices they used, and the settings they share."""
     done = [run for run in runs if run.is_done]
     if not done:
         return []
-    said = []
-    for key, words in (("commit", "commit"), ("monai_spct", "monai_spct"), ("torch", "torch"), ("monai", "MONAI")):
+    about = [f"{len(done)} of {len(runs)} runs are done."]
+    seeds = sorted({run.labels[SEED] for run in done if SEED in run.labels})
+    said = [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"] if seeds else []
+    for key, word in {"commit": "commit", "monai_spct": "monai_spct", "torch": "torch", "monai": "MONAI"}.items():
         if values := sorted({str(run.record[key]) for run in done if run.record.get(key)}):
-            said.append(f"{words} {', '.join(values)}")
-    if seeds := sorted({run.labels[SEED] for run in done if SEED in run.labels}):
-        said.insert(0, f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
-    about = [f"{len(done)} of {len(runs)} runs are done.", *([f"Made with {'; '.join(said)}."] if said else [])]
-    first = {key: value for key, value in runs[0].labels.items() if key != SEED}
-    same = {key: value for key, value in first.items() if all(run.labels.get(key) == value for run in runs)}
+            said.append(f"{word} {', '.join(values)}")
+    if said:
+        about.append(f"Made with {'; '.join(said)}.")
+    first = runs[0].labels.items()
+    same = [f"{key} = {one}" for key, one in first if key != SEED and all(run.labels.get(key) == one for run in runs)]
     if same:
-        about.append(f"Same in all runs: {', '.join(f'{key} = {value}' for key, value in same.items())}.")
+        about.append(f"Same in all runs: {', '.join(same)}.")
     if devices := sorted({run.inference["device"] for run in done if run.inference}):
         about.append(f"Evaluated on: {'; '.join(devices)}.")
     return about

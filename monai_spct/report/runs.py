@@ -1,4 +1,4 @@
-"""The runs in a folder, done or not: what they are made from, their scores and their course."""
+"""Runs in a folder: their settings, scores and training curves."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ class Run:
 
     @cached_property
     def labels(self) -> dict[str, Any]:
-        """Dataset, method, network and all settings, by key; a list is one text."""
+        """Dataset, method, network and all settings; lists as JSON text."""
         names = {key: self.record[key] for key in ("dataset", "method", "network", "overlays") if key in self.record}
-        found = {**names, **self.record.get("settings", {}), **self.record.get("axes", {})}
+        found = {**names, **self.record.get("settings", {}), **self.record["axes"]}
         return {key: _plain(value) for key, value in found.items()}
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """A line for each ``score``, ``structure`` and ``case``: ``dsc``, ``hd`` and ``hd95``, and times in ms.
+        """A row for each ``score``, ``structure`` and ``case``; times in ms have neither structure nor case.
 
-        The training time is that of an iteration, the median over the epochs but the first, which fills caches; the
-        inference time is that of a slice. Times are of no structure and no case.
+        The training time is that of an iteration, the median over all epochs but the first, which fills caches; the
+        inference time is that of a slice.
         """
         with _reading(self.folder / "eval" / "scores.csv") as path:
             types = {"case": str, "structure": str} | dict.fromkeys(_SCORES, float)
@@ -79,24 +79,24 @@ class Run:
 
     @cached_property
     def history(self) -> list[dict[str, float]]:
-        """The course of the training, an epoch a row; empty without a record of it."""
+        """The training, one row an epoch; empty without ``history.csv``."""
         with _reading(self.folder / "eval" / "history.csv") as path:
             rows = read_history(path) if path.is_file() else []
-        # what `gamma` was called before
+        # the former name of `gamma`
         return [{"gamma" if key == "pace" else key: value for key, value in row.items()} for row in rows]
 
     @cached_property
     def inference(self) -> dict[str, Any]:
-        """Seconds for a slice and the device that they were measured on; empty without a record of it."""
+        """Seconds for a slice and the device; empty without ``inference_time.json``."""
         path = self.folder / "eval" / "inference_time.json"
         return _read_json(path, ("seconds_per_slice", "device")) if path.is_file() else {}
 
 
 def find_runs(*folders: str | Path) -> list[Run]:
-    """All runs in and below folders, which ``cell.json`` tells from other folders.
+    """All runs in and below folders, that is, all folders with a ``cell.json``.
 
     Raises:
-        ValueError: when a file cannot be read; it is named.
+        ValueError: naming a file that cannot be read.
 
     Example:
         >>> from monai_spct.report import find_runs
@@ -114,10 +114,7 @@ def find_runs(*folders: str | Path) -> list[Run]:
 
 
 def lines_of(item: Table | Figure, runs: Sequence[Run]) -> tuple[list[str], dict[tuple[Any, ...], list[Run]]]:
-    """What tells the lines of a table or figure apart, and the runs of each: those that differ in the seed alone.
-
-    Returns:
-        The keys, and by the values of these the runs.
+    """The keys of the lines of a table or figure, and the runs by the values of these keys.
 
     Raises:
         ValueError: when no run has a key, none is chosen, or runs of one line differ in more than the seed.
@@ -142,13 +139,9 @@ def _default_rows(runs: Sequence[Run]) -> list[str]:
     """What varies: amounts of labels and what does so for one method, then methods, then details that some lack."""
     keys = list(dict.fromkeys(key for run in runs for key in run.labels if key not in ("dataset", "method", SEED)))
     table = pd.DataFrame([run.labels for run in runs], columns=["dataset", "method", *keys]).astype(object)
-    varied = [
-        key
-        for key in sorted(keys, key=lambda key: key not in _AMOUNTS)
-        if (
-            table.groupby(["dataset"] if key in _AMOUNTS else ["dataset", "method"])[key].nunique(dropna=False) > 1
-        ).any()
-    ]
+    among = {key: ["dataset"] if key in _AMOUNTS else ["dataset", "method"] for key in keys}
+    varied = [key for key in keys if (table.groupby(among[key])[key].nunique(dropna=False) > 1).any()]
+    varied.sort(key=lambda key: key not in _AMOUNTS)
     own = [key for key in varied if table.groupby("method")[key].count().eq(0).any()]
     methods = ["method"] if table.method.nunique() > 1 or not varied else []
     return [*(key for key in varied if key not in own), *methods, *own]

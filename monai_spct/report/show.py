@@ -16,12 +16,7 @@ from monai_spct.workflow.spelling import did_you_mean
 __all__ = ["FIGURES", "SCORES", "Figure", "Show", "Table", "read_show"]
 
 SCORES = ("dsc", "hd", "hd95", "training_time", "inference_time")
-FIGURES = {
-    "curves": (),
-    "comparison": ("slices",),
-    "entropy": ("slices", "epochs"),
-    "alpha_jsd": ("alphas",),
-}
+FIGURES = {"curves": (), "comparison": ("slices",), "entropy": ("slices", "epochs"), "alpha_jsd": ("alphas",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +31,14 @@ class Table(_Item):
     r"""A table of scores: a line for each combination of ``rows``, a column for each structure.
 
     Args:
-        scores: which ones, of ``dsc``, ``hd``, ``hd95``, ``training_time`` and ``inference_time``.
-        title: what stands above it.
-        rows: keys, such as ``labeled_ratio`` and ``method``; by default those that vary, the seed apart.
-        where: which runs, by their values; all by default. A list means any of its values, ``null`` those without.
-        within: those of ``rows`` whose lines are a block, in which the best is marked; by default all up to the method,
-            or all but the last.
+        scores: of ``dsc``, ``hd``, ``hd95``, ``training_time`` and ``inference_time``.
+        title: of the table.
+        rows: keys, such as ``labeled_ratio`` and ``method``; by default those that vary, except the seed.
+        where: values of the runs to show; all by default. A list means any of its values, ``null`` those without.
+        within: those of ``rows`` that lines of one block share, in which the best is marked; by default all up to the
+            method, or all but the last.
         columns: keys whose values have columns of their own: a ``structure`` that is segmented alone.
-        pair_by: a regular expression that finds the patient in the name of a case. In a dataset where it does not find
-            all, each case is its own.
+        pair_by: a regular expression that finds the patient in a case name; without a match, cases are paired.
 
     Example:
         >>> from monai_spct.report import Table
@@ -68,12 +62,12 @@ class Figure(_Item):
     Args:
         kind: ``curves`` of training; ``comparison`` of predictions; ``entropy`` of predictions over epochs;
             ``alpha_jsd``, the divergence of two Bernoulli distributions, which needs no runs.
-        title: what stands above it.
+        title: of the figure.
         rows: as in a table: what the curves, columns or lines of the figure differ in.
-        where: which runs.
-        slices: for each dataset, or for all, the slices to draw, as ``patient004_frame01:5``, counted from 1; or how
-            many. An ``entropy`` figure shows one.
-        epochs: for ``entropy``, those of the trainings' ``kept_epochs`` that are to be shown.
+        where: as in a table.
+        slices: such as ``patient004_frame01:5``, counted from 1, or how many; for all datasets, or by dataset. An
+            ``entropy`` figure shows one.
+        epochs: for ``entropy``, of the ``kept_epochs`` of the trainings.
         alphas: for ``alpha_jsd``.
 
     Example:

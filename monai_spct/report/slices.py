@@ -1,4 +1,4 @@
-"""What the networks of a run say about chosen slices, for pictures."""
+"""Predictions of a run for chosen slices."""
 
 from __future__ import annotations
 
@@ -55,18 +55,15 @@ class PredictedSlice:
 def predicted_slices(
     run: Run, wanted: Sequence[str] | int, *, weights: str = "model.pt", data: str | Path | None = None
 ) -> list[PredictedSlice]:
-    """Slices of the cases that a run was scored on, as its networks see them, on the grid of its preprocessing.
+    """Slices of a run's test cases with predictions, on the grid of its preprocessing.
 
-    Network, data and inference are those of the run's own evaluation, by its recorded configuration, on the CPU. Only
-    volumes that are asked for are loaded.
+    Network, data and inference are those of the run's own evaluation, by its recorded configuration, on the CPU.
 
     Args:
         run: a finished one.
-        wanted: slices such as ``patient004_frame01:5``, a case and a number from 1; or how many: of cases spread evenly
-            over the sorted ones, so that they are of several patients, the slice on which the true structures are
-            largest.
-        weights: a file in the run's ``models``. A training leaves ``epoch_020.pt`` of the epochs in its
-            ``kept_epochs``.
+        wanted: slices such as ``patient004_frame01:5``, counted from 1; or a number of cases, spread evenly over the
+            sorted ones, of each of which the slice with the largest true structures is taken.
+        weights: a file in the run's ``models``, such as ``epoch_020.pt`` for one of the ``kept_epochs``.
         data: where the dataset is now; by default, where it was for the run.
 
     Returns:
@@ -96,7 +93,7 @@ def predicted_slices(
 
 
 def _names(cases: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the cases are called in the scores: as they say, or else like their first images."""
+    """Case names, as in the scores."""
     images = [case["image"] if isinstance(case["image"], str) else case["image"][0] for case in cases]
     return [str(case.get("case", name)) for case, name in zip(cases, case_names(images), strict=True)]
 
@@ -121,7 +118,7 @@ def _predict(
 
 
 def _evaluation(run: Run, weights: str, data: str | Path | None) -> ConfigParser:
-    """The run's evaluation, told its places, as on the command line."""
+    """The configuration of the run's evaluation, with its paths."""
     path = run.folder / "models" / weights
     if not path.is_file():
         raise ValueError(f"there is no {path}; `kept_epochs` says of which epochs a training keeps the weights.")
@@ -136,7 +133,7 @@ def _evaluation(run: Run, weights: str, data: str | Path | None) -> ConfigParser
 
 
 def _chosen(wanted: Sequence[str] | int, cases: Sequence[str]) -> list[tuple[str, int | None]]:
-    """Cases and slices; none for the slice that shows most."""
+    """Cases and slice numbers; none for the slice with the largest structures."""
     if isinstance(wanted, int):
         if not 1 <= wanted <= len(cases):
             raise ValueError(f"`slices` must be 1 to {len(cases)}, the number of cases, got {wanted}.")

@@ -41,17 +41,17 @@ _MARKS = {
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """A table with all that a reader must know.
+    """A table of scores with its notes.
 
     Args:
-        title: what stands above it.
+        title: of the table.
         keys: what the lines differ in.
         entries: unrounded, one a row: the line's labels, ``dataset``, ``score``, ``of`` (a structure, ``mean`` over
             these, or nothing for times), ``mean`` and ``std`` over the seeds, ``runs`` that are done and ``planned``
             ones, whether it is the ``best`` of its block, and the ``p_value`` against the second best. The index is the
             number of the line.
-        blocks: by the number of the line, which ones are compared.
-        notes: on seeds, tests and gaps, a sentence or more each.
+        blocks: the block of each line; the best is that of its block.
+        notes: sentences on seeds, tests and gaps.
 
     Example:
         >>> from pathlib import Path
@@ -105,11 +105,11 @@ class ScoreTable:
         return styled.format(escape=language).format_index(escape=language, axis="columns")
 
     def _block_starts(self) -> list[int]:
-        """The places of lines with which a block begins."""
-        return [place for place, block in enumerate(self.blocks) if place == 0 or block != self.blocks.iloc[place - 1]]
+        """The first line of each block."""
+        return list(np.flatnonzero(self.blocks != self.blocks.shift()))
 
     def _texts(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Labels, said once in a block, and entries as they are shown, and which of these are marked how."""
+        """Labels, said once in a block, and entries as text; and the mark of each."""
         labels = self.entries.groupby(level=0)[list(self.keys)].nth(0).reindex(self.blocks.index)
         words = labels.apply(lambda column: column.map(partial(shown_value, column.name)))
         repeats = (words == words.shift()).cummin(axis=1)  # up to the first label that differs
@@ -161,12 +161,10 @@ def tabulate(table: Table, runs: Sequence[Run]) -> ScoreTable:
     tests: dict[str, dict[str, None]] = {}  # by dataset, over what they are
     uneven = False
     for dataset in dict.fromkeys(run.labels["dataset"] for run in chosen):
-        planned = pd.Series(
-            {
-                line: len({run.labels.get(SEED) for run in members if run.labels["dataset"] == dataset})
-                for line, members in enumerate(lines.values())
-            }
-        )
+        seeds_of = [
+            {run.labels.get(SEED) for run in of_line if run.labels["dataset"] == dataset} for of_line in lines.values()
+        ]
+        planned = pd.Series([len(seeds) for seeds in seeds_of])
         for score in table.scores:
             cases = _cases(lines, dataset, score)
             seeds = cases.groupby(level=["line", "seed"]).agg(lambda values: values.mean(skipna=False))
@@ -300,12 +298,8 @@ def _notes(
     if compared and uneven:
         notes.append("Not all of these runs were scored on the same cases: no test between those that were not.")
     if tests:
-        several = entries.dataset.nunique() > 1
-        over = " and ".join(
-            f"the {number}{f' of {shown_key(dataset)}' if several else ''}"
-            for dataset, numbers in tests.items()
-            for number in numbers
-        )
+        of = {dataset: f" of {shown_key(dataset)}" if entries.dataset.nunique() > 1 else "" for dataset in tests}
+        over = " and ".join(f"the {number}{of[dataset]}" for dataset in tests for number in tests[dataset])
         averaged = "its volumes and the seeds" if "patients" in over else "the seeds"
         found = "Underlined: better" if (entries.p_value < SIGNIFICANT).any() else "None is better"
         notes.append(
