@@ -1,4 +1,4 @@
-"""The cells of a grid: each row of a table is a training and its evaluation, with a folder and two commands."""
+"""Cells of a grid: each row of a table is a training and its evaluation."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _RESERVED = {
     "accept_changes": "other settings make another cell",
     "dataset_dir": "say where data are as `dataset=folder`, for example `acdc=/data/ACDC`",
 }
-# where a cell runs, and what prepares it: other values do not make another cell. The epochs to keep do
+# other values of these do not make another cell
 _NO_SETTINGS = {*PLACES, "imports", "initialize"} - {"kept_epochs"}
-# a report makes data and networks from all the others
+# not recorded; from all other keys a report makes data and networks
 _PLACES = ("output_dir", "ckpt_path", "resume", "accept_changes", "device", "num_workers")
 
 
@@ -46,11 +46,11 @@ class Cell:
     r"""One training and its evaluation.
 
     Args:
-        name: of its folder, below that of all cells; it ends with a digest of configuration and cases.
-        training: the words of the first command.
-        evaluating: the words of the second one.
+        name: of its folder; it ends with a digest of configuration and cases.
+        training: words of the command that trains.
+        evaluating: words of the command that evaluates.
         epochs: of the training.
-        record: what ``cell.json`` holds.
+        record: content of ``cell.json``.
 
     Example:
         >>> import tempfile
@@ -73,7 +73,7 @@ class Cell:
 
 
 def find_table(name: str | Path) -> Path:
-    """A table by its path, or by the name that it has in the package.
+    """A table by its path, or one of the package by its name.
 
     Raises:
         ValueError: naming the nearest one.
@@ -96,19 +96,19 @@ def read_cells(
     bundles: str | Path | None = None,
     data: Mapping[str, str] | None = None,
 ) -> list[Cell]:
-    r"""The cells of a table, or all that is wrong with it.
+    r"""The cells of a table.
 
     A row has a ``dataset`` (a bundle), and may have a ``method``, a ``network``, ``overlays`` separated by commas, and
     any keys of the bundle's configs, with values as on the command line. An empty field is not given.
 
     Args:
-        table: a file with tabs (``.tsv``) or commas, or the name of one that comes with the package.
-        folder: where the cells' folders are.
-        bundles: a folder with bundles, methods and networks of one's own, which go before those of the package.
+        table: a file with tabs (``.tsv``) or commas, or the name of one of the package.
+        folder: of the cells' folders.
+        bundles: a folder with your own bundles, methods and networks, which go before those of the package.
         data: the folder of each dataset; by default the ``dataset_dir`` of its bundle.
 
     Raises:
-        ValueError: naming rows, what is wrong in them, and the nearest right name; or data that are missing.
+        ValueError: naming all rows with a mistake, with the nearest right name, or data that are missing.
 
     Example:
         >>> import tempfile
@@ -134,11 +134,8 @@ def read_cells(
         else:
             cells.setdefault(cell.name, cell)
     if problems:
-        lines = [
-            f"{path.name}, row{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}: {problem}"
-            for problem, numbers in problems.items()
-        ]
-        raise ValueError("\n".join(lines))
+        rows_of = {one: f"row{'s' * (len(at) > 1)} {', '.join(map(str, at))}" for one, at in problems.items()}
+        raise ValueError("\n".join(f"{path.name}, {rows_of[problem]}: {problem}" for problem in problems))
     if unknown := [name for name in data or {} if name not in set(rows.get("dataset", ()))]:
         names = [*OPTIONS, *rows.get("dataset", ())]
         raise ValueError(f"`{unknown[0]}` is no dataset of {path.name} and no option.{did_you_mean(unknown[0], names)}")
@@ -214,8 +211,7 @@ class _Reader:
     ) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]]:
         """The options of each command, which gets those that it knows, and its merged config."""
         parsers: dict[str, Any] = {
-            verb: ConfigParser(ConfigParser.load_config_files([str(path) for path in paths]))
-            for verb, paths in files.items()
+            verb: ConfigParser(ConfigParser.load_config_files(list(map(str, paths)))) for verb, paths in files.items()
         }
         everything = {str(key) for parser in parsers.values() for key in parser.get()}
         for key in given:

@@ -1,4 +1,4 @@
-"""Which settings make a run what it is, and how two runs differ."""
+"""Settings that identify a run, and the differences of two runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def without_places(content: Mapping[str, Any], places: Collection[str] = PLACES)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """In words, where two configurations differ.
+    """Differences of two configurations, in words.
 
     Example:
         >>> from monai_spct.workflow.comparison import differences

@@ -22,7 +22,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def in_words(error: BaseException) -> str:
-    """What the cause of ``error`` says.
+    """The message of the cause of ``error``.
 
     Example:
         >>> from monai_spct.workflow import in_words
@@ -35,10 +35,7 @@ def in_words(error: BaseException) -> str:
 
 
 def put_the_cause_last() -> None:
-    """Let an error that ends this process close with its cause.
-
-    MONAI wraps each error in others that name the component, so that the last line of a long traceback, the one that
-    people read, says nothing of what is wrong.
+    """End the traceback of this process with the cause, where MONAI wraps it in errors that name components.
 
     Example:
         >>> from monai_spct.workflow import put_the_cause_last

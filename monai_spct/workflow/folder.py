@@ -1,4 +1,4 @@
-"""The bundles that come with the package, and copies of them."""
+"""Bundles of the package, and copies of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def bundles_folder() -> Path:
 
 
 def copy(name: str, target: str | Path) -> str:
-    """Copy a bundle, without results, to a folder where its configs may be changed.
-
-    Overlays for methods and networks come along, in ``methods`` and ``networks``.
+    """Copy a bundle, with the overlays for methods and networks and without results.
 
     Args:
         name: of the bundle, for example ``acdc``.

@@ -1,4 +1,4 @@
-"""The folder of a training: one training at a time writes there, and its record comes last."""
+"""Lock and final record of a training's folder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _locks: dict[Path, FileLock] = {}
 
 
 def lock_output_dir(output_dir: str | os.PathLike[str]) -> None:
-    """Keep other trainings out of ``output_dir`` until this one has ended, in whatever way.
+    """Keep other trainings out of ``output_dir`` until this one has ended.
 
-    The lock belongs to the process and not to the file ``.lock``, which may stay: the operating system releases it.
+    The operating system releases the lock when the process ends; the file ``.lock`` may stay.
 
     Args:
-        output_dir: of the training. Of several processes that train together, the first one locks it.
+        output_dir: of the training. Only rank 0 locks it.
 
     Raises:
         ValueError: if another process trains there.
@@ -53,14 +53,12 @@ def lock_output_dir(output_dir: str | os.PathLike[str]) -> None:
     except Timeout:
         raise ValueError(f"another process trains in {folder}: wait for it, or choose another `output_dir`.") from None
     except NotImplementedError:
-        logger.warning(
-            "the file system of %s has no locks: see to it that one training at a time writes there.", folder
-        )
+        logger.warning("the file system of %s has no locks: train there once at a time.", folder)
     _locks[folder] = lock
 
 
 def record_training(output_dir: str | os.PathLike[str], trainer: Any, settings: Mapping[str, Any]) -> None:
-    """Write ``trained.json``, which says that a training is complete, and let others into its folder.
+    """Write ``trained.json``, the record of a complete training, and unlock its folder.
 
     Args:
         output_dir: of the training, where ``eval/history.csv`` is.
@@ -97,7 +95,7 @@ def record_training(output_dir: str | os.PathLike[str], trainer: Any, settings: 
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Ten letters that tell settings from others.
+    """A hash of settings, ten hexadecimal digits.
 
     Example:
         >>> from monai_spct.workflow.output_dir import digest
@@ -108,7 +106,7 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 def _seconds(history: Path, epoch_length: int) -> float | None:
-    """How long the iterations took, also those before an interruption."""
+    """Time of all iterations, also before an interruption."""
     if not history.is_file():
         return None
     with history.open(encoding="utf-8", newline="") as file:

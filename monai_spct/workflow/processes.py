@@ -23,7 +23,7 @@ def join_processes(device: torch.device | str, *, timeout_minutes: float = 30) -
     ``ignite.distributed.finalize()`` parts them again.
 
     Args:
-        device: of this process: ``cuda:0`` for the first on a machine, ``cuda:1`` for the second, ..., or ``cpu``.
+        device: of this process: ``cuda:0``, ``cuda:1``, ..., or ``cpu``.
         timeout_minutes: how long a process waits for another one before it fails.
 
     Raises:
@@ -38,8 +38,7 @@ def join_processes(device: torch.device | str, *, timeout_minutes: float = 30) -
     """
     device = torch.device(device)
     variables = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    missing = [name for name in variables if name not in os.environ]
-    if missing:
+    if missing := [name for name in variables if name not in os.environ]:
         raise ValueError(
             f"several processes are started by `torchrun`, which sets `{'`, `'.join(variables)}`; missing here: "
             f"{', '.join(missing)}. For one process leave `multi_gpu_train.json` out."
@@ -87,13 +86,11 @@ def refuse_processes_apart(overlay: str | None = None) -> None:
 def synchronize_batch_norms(network: nn.Module) -> None:
     """Make batch normalizations ``torch.nn.SyncBatchNorm``, in place: the batches of all processes count as one.
 
-    Names of parameters and states stay. Copies that are made later, such as teachers, are synchronized too.
-
     Args:
         network: the students, on their GPU.
 
     Raises:
-        ValueError: when the network is not on a GPU: torch cannot do this on a CPU.
+        ValueError: when the network is not on a GPU.
 
     Example:
         >>> import torch

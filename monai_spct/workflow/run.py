@@ -1,7 +1,7 @@
-"""What runs: the bundle, its settings and their mistakes, and its evaluation.
+"""Functions that bundle configs call: checks of their settings, the record of a run and its evaluation.
 
 The command line, ``--args_file``, ``monai.bundle.run`` and ``monai.bundle.load`` all make a ``ConfigWorkflow``, which
-holds the merged config. The functions here are called from that config and find the workflow among their callers.
+holds the merged config. These functions find it among their callers.
 """
 
 from __future__ import annotations
@@ -27,20 +27,24 @@ from monai_spct.files.atomic import replacing
 from monai_spct.workflow.comparison import without_places
 from monai_spct.workflow.errors import put_the_cause_last
 from monai_spct.workflow.processes import refuse_processes_apart
-from monai_spct.workflow.renamed import RENAMED
 from monai_spct.workflow.spelling import did_you_mean, nearest
 
 __all__ = ["bundle_root", "check_settings", "flag", "settings_of_run", "tell_results"]
 
-# what a datalist takes the place of, and what needs one
+# settings that a datalist replaces, and one that needs a datalist
 _NOT_WITH_DATALIST = {
     *("dataset_dir", "split_seed", "test_ratio", "num_test", "num_validation"),
     *("labeled_ratio", "labeled_patients", "channels"),
 }
 _WITH_DATALIST = {"predicted"}
 _PATHS = ("bundle_root", "output_dir", "dataset_dir", "datalist", "cache_dir", "ckpt_path")
-# what means something else in an evaluation, or is found out there
+# keys with another meaning in an evaluation, or found out there
 _OF_A_TRAINING = {"device", "imports", "initialize", "network", "num_views", "run", "split"}
+_RENAMED = {  # keys and components of former versions
+    **{"EvaluationNetwork": "Discriminator", "Weighted": "WeightedTerm", "move": "transform"},
+    **{"initial_pace": "initial_gamma", "pace": "gamma", "pace_start": "gamma_start", "paces": "gammas"},
+    **{"pace_upper_bound": "gamma_upper_bound", "teacher_uncertainty": "train#inferer#uncertainty"},
+}
 
 
 @dataclass
@@ -67,12 +71,12 @@ class _Run:
         return None if parser is None else cls(parser)
 
     def file(self, name: str) -> Path | None:
-        """A config file of the bundle by its stem."""
+        """A config file of the bundle, by its stem."""
         paths = [self.configs / f"{name}.{suffix}" for suffix in ConfigParser.suffixes] if self.configs else []
         return next((path for path in paths if path.is_file()), None)
 
     def own(self, name: str) -> dict[str, Any]:
-        """What is in it; nothing where there is none."""
+        """Its content, or nothing."""
         if (path := self.file(name)) is None:
             return {}
         parser: Any = ConfigParser(ConfigParser.load_config_file(path))
@@ -86,9 +90,7 @@ class _Run:
 
 
 def bundle_root() -> str:
-    """The folder of the running bundle: the one above its ``configs``, where ``metadata.json`` is.
-
-    Without a workflow, or without such a file, it is the working directory, as in other bundles.
+    """The folder of the running bundle, above its ``configs``; the working directory without a ``metadata.json``.
 
     Example:
         >>> from monai_spct.workflow import bundle_root
@@ -112,21 +114,20 @@ def flag(value: object) -> bool:
         >>> flag(True), flag("false")
         (True, False)
     """
-    words = {"true": True, "false": False}
-    if str(value).lower() not in words:
+    if str(value).lower() not in ("true", "false"):
         raise ValueError(f"a switch must be true or false, got {value!r}.")
-    return words[str(value).lower()]
+    return str(value).lower() == "true"
 
 
 def settings_of_run(split: Split | None = None) -> dict[str, Any]:
-    """What the run is made of, for :class:`~monai_spct.handlers.SaveCheckpoints` to save and compare.
+    """Settings and cases of the run, for :class:`~monai_spct.handlers.SaveCheckpoints` to save and compare.
 
     Args:
         split: the cases of the run.
 
     Returns:
-        The merged config as JSON has it, without the keys that say where it runs, and ``cases`` with the list of each
-        case; empty when no config calls.
+        The merged config as JSON, without keys that say where it runs, and ``cases`` with the list of each case; empty
+        when no config calls.
 
     Example:
         >>> from monai.bundle import ConfigParser
@@ -143,16 +144,14 @@ def settings_of_run(split: Split | None = None) -> dict[str, Any]:
 
 
 def check_settings(parser: ConfigParser | None = None, configs: str | Path | None = None) -> None:
-    """Refuse settings that would change nothing or cannot work, before any data are read.
+    """Refuse keys that nothing reads, unknown arguments, settings without effect and processes that do not cooperate.
 
-    These are keys that nothing reads, arguments that a component does not take, settings that a datalist replaces,
-    paths that are not text, and several processes that do not work together. From now on, an error that ends the
-    process closes with its cause.
+    An error that ends the process closes with its cause from now on.
 
     Args:
         parser: of the merged config; by default the running one.
-        configs: the folder of the bundle's own config files; by default that of the running workflow. Without one,
-            only components are checked.
+        configs: the folder of the bundle's config files; by default that of the running workflow. Without one, only
+            components are checked.
 
     Raises:
         ValueError: naming each such setting and, where there is one, the right name.
@@ -177,7 +176,7 @@ def check_settings(parser: ConfigParser | None = None, configs: str | Path | Non
     if run is None:
         return
     if run.configs is not None and parser is None and "bundle_root" in run.config:
-        run.parser.get_parsed_content("bundle_root")  # from now on known to the parser alone, too
+        run.parser.get_parsed_content("bundle_root")  # while the workflow is among the callers
     problems = [*_unread(run), *_not_taken(run.config, run.parser.locator)]
     for name in _PATHS:
         value = run.config.get(name)
@@ -196,13 +195,8 @@ def check_settings(parser: ConfigParser | None = None, configs: str | Path | Non
 def _refuse_idle(run: _Run) -> None:
     base, config = run.base(), run.config
     listed = config.get("datalist") is not None
-    idle = [
-        f"`{name}`"
-        for name in base
-        if name in (_NOT_WITH_DATALIST if listed else _WITH_DATALIST)
-        and config[name] is not None
-        and config[name] != base[name]
-    ]
+    names = _NOT_WITH_DATALIST if listed else _WITH_DATALIST
+    idle = [f"`{name}`" for name in base if name in names and config[name] not in (None, base[name])]
     if idle and listed:
         raise ValueError(
             "`datalist` says who is labeled, validated and tested, so that other settings of that have no effect: "
@@ -213,7 +207,7 @@ def _refuse_idle(run: _Run) -> None:
 
 
 def _unread(run: _Run) -> Iterator[str]:
-    """Keys that are neither the bundle's nor referred to, in the config and in those parts that are no component."""
+    """Keys that are neither the bundle's nor referred to."""
     files = [file for name in ("train", "evaluate", "inference") if (file := run.own(name))]
     if not files:
         return
@@ -233,18 +227,18 @@ def _unread(run: _Run) -> Iterator[str]:
             elif not key.startswith("_") and not any(_leads(reference, path) for reference in read):
                 names = [str(name) for name in part if (*place, str(name)) in known]
                 copied = any(node == value for other, node in given if other[: len(path)] != path)
-                if key in RENAMED or nearest(key, names, cutoff=0.8) or not copied:
+                if key in _RENAMED or nearest(key, names, cutoff=0.8) or not copied:
                     yield f"unknown key `{'#'.join(path)}`: {_hint(key, names, 'nothing reads it', place)}"
 
     yield from unread(run.config, ())
 
 
 def _not_taken(node: Any, locator: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Arguments that components do not take, and components that have other names now."""
+    """Arguments that components do not take, and former names of components."""
     target = node.get("_target_") if isinstance(node, dict) else None
     if isinstance(target, str):
-        if (old := target.split(".")[-1]) in RENAMED and target.startswith("monai_spct."):
-            yield f"`{old}` in `{'#'.join(path)}` is now `{RENAMED[old]}`."
+        if (old := target.split(".")[-1]) in _RENAMED and target.startswith("monai_spct."):
+            yield f"`{old}` in `{'#'.join(path)}` is now `{_RENAMED[old]}`."
         component: Any = ConfigComponent(config=node, locator=locator)
         taken, others = _arguments(component.resolve_module_name())
         for key in node:
@@ -258,7 +252,7 @@ def _not_taken(node: Any, locator: Any, path: tuple[str, ...] = ()) -> Iterator[
 
 
 def _arguments(target: str) -> tuple[list[str], bool]:
-    """What a component can be given by name, its base classes included, and whether it takes other names too."""
+    """Names of a component's arguments, with those of its base classes, and whether it takes others too."""
     names: list[str] = []
     try:
         found: Any = locate(target)
@@ -273,8 +267,8 @@ def _arguments(target: str) -> tuple[list[str], bool]:
 
 
 def _hint(key: str, names: Collection[str], why: str, place: tuple[str, ...]) -> str:
-    if key in RENAMED:
-        return f"`{key}` is now `{RENAMED[key]}`."
+    if key in _RENAMED:
+        return f"`{key}` is now `{_RENAMED[key]}`."
     return f"{why}.{did_you_mean(key, names, prefix=''.join(f'{part}#' for part in place))}"
 
 
@@ -311,8 +305,8 @@ def _as_json(node: Any) -> Any:
 def tell_results(output_dir: str | Path) -> None:
     """Print where the results of a training are, and the command that evaluates it. Only rank 0 prints.
 
-    The command has the settings that change an evaluation: plain values on the command line, components in a file,
-    ``eval/settings.json``. The number of networks is read from the weights.
+    Of the settings that change an evaluation, the command has plain values as words and components in the file
+    ``eval/settings.json``.
 
     Args:
         output_dir: of the training.
@@ -338,7 +332,7 @@ def tell_results(output_dir: str | Path) -> None:
 
 
 def _evaluation(run: _Run, folder: Path) -> list[str]:
-    """The command that evaluates what a training made; nothing where the bundle does not say how."""
+    """The command that evaluates a training; nothing where the bundle has no evaluation."""
     base, evaluation = run.base(), run.own("evaluate")
     if not evaluation or "trainer" not in base.get("train", {}):
         return []

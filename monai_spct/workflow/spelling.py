@@ -9,17 +9,17 @@ __all__ = ["did_you_mean", "nearest"]
 
 
 def nearest(name: object, names: Iterable[str], *, cutoff: float = 0.5) -> str | None:
-    """The name most like ``name``, if one is like it at all."""
+    """The most similar name, if any is similar enough."""
     return next(iter(difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str:
-    """A sentence with the nearest of the right names, after a blank; nothing where none is near.
+    """A sentence that suggests the nearest of ``names``, after a blank; empty where none is near.
 
     Args:
         name: the wrong one.
         names: the right ones.
-        prefix: what stands before a name where it is shown, and does not make two names alike.
+        prefix: shown before the suggestion.
 
     Example:
         >>> from monai_spct.workflow.spelling import did_you_mean
