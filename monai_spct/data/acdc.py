@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from monai_spct.data.folder import try_phantom
+
 __all__ = ["acdc_cases"]
 
 # also keeps out `._patient001_frame01.nii.gz` (resource forks) and `patient001_4d.nii.gz` (the whole cine)
@@ -57,9 +59,7 @@ def acdc_cases(folder: str | Path) -> list[dict[str, str]]:
             "It should hold training/patientNNN/patientNNN_frameFF.nii.gz and patientNNN_frameFF_gt.nii.gz, or the "
             "patientNNN folders themselves.\n"
             "ACDC comes from https://www.creatis.insa-lyon.fr/Challenge/acdc/ (registration needed; CC BY-NC-SA).\n"
-            "To try everything on made-up data instead:\n"
-            "  python -m monai.bundle run training --config_file "
-            "\"['bundles/acdc/configs/train.json','bundles/acdc/configs/phantom.json']\""
+            f"{try_phantom('acdc')}"
         )
     return sorted(cases, key=lambda case: case["case"])
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from monai_spct.data.metaimage import is_metaimage, open_metaimage
@@ -39,15 +40,16 @@ def copies(files: Iterable[str]) -> list[list[str]]:
     """
     groups = [list(files)]
     for looked_at in (_size, _checksum, _digest):  # each takes longer, and is asked of fewer files
-        groups = [group for alike in groups for group in _grouped({file: looked_at(_voxels(file)) for file in alike})]
+        groups = [group for alike in groups for group in _grouped(alike, looked_at)]
     return groups
 
 
-def _grouped(values: Mapping[str, object]) -> list[list[str]]:
+def _grouped(files: Iterable[str], looked_at: Callable[[Path], object]) -> list[list[str]]:
     groups = defaultdict(list)
-    for file, value in values.items():
-        if value is not None:
-            groups[value].append(file)
+    for file in dict.fromkeys(files):
+        with contextlib.suppress(OSError, ValueError, EOFError, zlib.error):  # whoever loads it says what is wrong
+            if value := looked_at(_voxels(file)):
+                groups[value].append(file)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -68,34 +70,21 @@ def _ending(file: Path) -> bytes | None:
         return stream.read()
 
 
-def _size(file: Path) -> int | None:
-    try:
-        size = (
-            file.stat().st_size % 2**32 if (ending := _ending(file)) is None else int.from_bytes(ending[4:], "little")
-        )
-        return size or None
-    except (OSError, ValueError):
-        return None
+def _size(file: Path) -> int:
+    ending = _ending(file)
+    return file.stat().st_size % 2**32 if ending is None else int.from_bytes(ending[4:], "little")
 
 
-def _checksum(file: Path) -> int | None:
-    try:
-        if (ending := _ending(file)) is not None:
-            return int.from_bytes(ending[:4], "little")
-        with file.open("rb") as stream:
-            checksum = 0
-            while chunk := stream.read(1 << 20):
-                checksum = zlib.crc32(chunk, checksum)
-            return checksum
-    except (OSError, ValueError):
-        return None
+def _checksum(file: Path) -> bytes:
+    if (ending := _ending(file)) is not None:
+        return ending[:4]
+    checksum = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum.to_bytes(4, "little")
 
 
-def _digest(file: Path) -> str | None:
-    try:
-        with file.open("rb") as stream:
-            packed = stream.read(2) == _GZIP
-        with gzip.open(file) if packed else file.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except (OSError, EOFError, zlib.error):
-        return None
+def _digest(file: Path) -> str:
+    with file.open("rb") if _ending(file) is None else gzip.open(file) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

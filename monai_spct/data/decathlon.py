@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_spct.data.case_names import case_name
+from monai_spct.data.folder import try_phantom
 from monai_spct.files.paths import is_there, leaves_folder
 
 __all__ = ["decathlon_cases"]
@@ -55,9 +56,7 @@ def decathlon_cases(folder: str | Path, *, with_test_images: bool = False) -> li
             f"no data set of the Medical Segmentation Decathlon in {root} ({why}).\n"
             "It should hold dataset.json, imagesTr and labelsTr.\n"
             "The spleen is Task09_Spleen of http://medicaldecathlon.com (CC BY-SA 4.0).\n"
-            "To try everything on made-up data instead:\n"
-            "  python -m monai.bundle run training --config_file "
-            "\"['bundles/spleen/configs/train.json','bundles/spleen/configs/phantom.json']\""
+            f"{try_phantom('spleen')}"
         )
     entries = _entries(listing, with_test_images)
     if not entries:

@@ -13,7 +13,7 @@ from monai.utils.misc import ensure_tuple
 from monai_spct.data.case_names import case_names
 from monai_spct.data.predictions import is_prediction
 
-__all__ = ["files_below", "folder_cases", "image_cases"]
+__all__ = ["files_below", "folder_cases", "image_cases", "try_phantom"]
 
 _SUFFIX = re.compile(r"\.(nii(\.gz)?|mhd|mha)$", re.IGNORECASE)
 _LABEL = re.compile(r"(^|[_.\s-])(gt|seg|segmentation|labels?|masks?)$", re.IGNORECASE)
@@ -123,6 +123,15 @@ def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[
             yield path
         elif path.is_dir() and path.resolve() not in above:
             yield from files_below(path, above)
+
+
+def try_phantom(bundle: str) -> str:
+    """Hint for messages about missing data: how to train a bundle on synthetic data."""
+    configs = [f"bundles/{bundle}/configs/{name}.json" for name in ("train", "phantom")]
+    return (
+        "To try everything on made-up data instead:\n"
+        f"  python -m monai.bundle run training --config_file \"['{configs[0]}','{configs[1]}']\""
+    )
 
 
 def _found(root: Path, label: str | None, channels: Sequence[str]) -> tuple[dict[_Key, list[Path]], dict[_Key, Path]]:

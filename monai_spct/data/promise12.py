@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from monai_spct.data.folder import files_below
+from monai_spct.data.folder import files_below, try_phantom
 from monai_spct.data.metaimage import open_metaimage
 
 __all__ = ["promise12_cases"]
@@ -72,9 +72,7 @@ def promise12_cases(folder: str | Path) -> list[dict[str, str]]:
             "It should hold CaseNN.mhd and CaseNN.raw with CaseNN_segmentation.mhd and CaseNN_segmentation.raw, or "
             "the TrainingData_PartN folders that do.\n"
             "PROMISE12 comes from https://promise12.grand-challenge.org (its terms apply).\n"
-            "To try everything on made-up data instead:\n"
-            "  python -m monai.bundle run training --config_file "
-            "\"['bundles/prostate/configs/train.json','bundles/prostate/configs/phantom.json']\""
+            f"{try_phantom('prostate')}"
         )
     return [
         {"patient": case, "case": case, "image": str(images[case])}

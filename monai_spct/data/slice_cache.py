@@ -157,15 +157,12 @@ def _is_whole(path: Path) -> bool:
     """Whether the file is there and is what was once written; warns of one that is damaged."""
     try:
         content = path.read_bytes()
-        problem = (
-            None
-            if zlib.crc32(content[:-_CHECKSUM]).to_bytes(_CHECKSUM, "big") == content[-_CHECKSUM:]
-            else "its checksum is wrong"
-        )
+        if zlib.crc32(content[:-_CHECKSUM]).to_bytes(_CHECKSUM, "big") == content[-_CHECKSUM:]:
+            return True
+        problem = "its checksum is wrong"
     except FileNotFoundError:
         return False
     except OSError as error:
         problem = str(error)
-    if problem is not None:
-        warnings.warn(f"{path} is damaged ({problem}); the volume is prepared again.", stacklevel=2)
-    return problem is None
+    warnings.warn(f"{path} is damaged ({problem}); the volume is prepared again.", stacklevel=2)
+    return False

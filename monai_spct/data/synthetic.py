@@ -95,8 +95,7 @@ def write_promise12_phantom(
         ``folder``, absolute.
 
     Raises:
-        ValueError: if a setting is out of its range.
-        FileExistsError: if the folder holds something else, or a phantom with other settings.
+        ValueError, FileExistsError: as :func:`write_acdc_phantom`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -134,8 +133,7 @@ def write_spleen_phantom(
         ``folder``, absolute.
 
     Raises:
-        ValueError: if a setting is out of its range.
-        FileExistsError: if the folder holds something else, or a phantom with other settings.
+        ValueError, FileExistsError: as :func:`write_acdc_phantom`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
