@@ -17,10 +17,9 @@ __all__ = ["read_checkpoint", "replacing", "save_atomically"]
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
-    """A file to write, which takes the place of ``path`` when it is complete.
+    """A file to write, which takes the place of ``path`` when it is complete; folders are made if need be.
 
-    Whenever the writing is interrupted, by an error, a signal, a full disk or a power cut, ``path`` is either the old
-    file or the whole new one. Folders are made if need be.
+    After an error, a signal, a full disk or a power cut, ``path`` is either the old file or the whole new one.
 
     Args:
         path: the file.
@@ -85,9 +84,9 @@ def save_atomically(state: Any, path: str | os.PathLike[str]) -> None:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``torch.save`` wrote to a file, on the CPU, after a look at its checksums; no code in it is run.
+    """A checkpoint, on the CPU, whose checksums are right; no code in it is run.
 
-    ``torch.load`` alone takes the bytes as they are: a bit that a disk or a transfer turned is a weight like any other.
+    ``torch.load`` does not look at checksums: a bit that a disk turned would be a weight like any other.
 
     Args:
         path: of a dictionary by name, such as a ``state_dict``.

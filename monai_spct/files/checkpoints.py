@@ -53,9 +53,7 @@ def save_checkpoint(state: dict[str, Any], folder: Path, *, keep: int) -> None:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that is whole, and what it holds; nothing where there is none at all.
-
-    Those that are damaged are logged as warnings.
+    """The newest checkpoint that is whole, and what it holds; None where there is none at all.
 
     Args:
         folder: with ``last.pt``, ``last_1.pt``, ...

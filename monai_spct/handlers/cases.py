@@ -43,16 +43,7 @@ class CaseNames:
         return len(self._sources)
 
     def __call__(self, case: Mapping[str, Any], image: Tensor) -> str:
-        """The name of one volume.
-
-        Args:
-            case: its part of the batch.
-            image: its image.
-
-        Raises:
-            ValueError: when another image has this name already, whose file would be overwritten, or when the file
-                would lie outside of its folder.
-        """
+        """The name of the volume ``image`` with the part ``case`` of the batch; two of one name are refused."""
         source = source_of(image) or str(case.get("case") or f"case{len(self._sources) + 1:03d}")
         name = str(case.get("case") or case_name(source))
         if not can_be_called(name):

@@ -1,4 +1,4 @@
-"""Save checkpoints, and resume from them after a kill, SIGTERM or a crash."""
+"""Checkpoints, and going on from them after a kill, SIGTERM or a crash."""
 
 from __future__ import annotations
 
@@ -31,48 +31,41 @@ __all__ = ["SaveBest", "SaveCheckpoints", "Sigterm"]
 
 logger = logging.getLogger(__name__)
 
-# iterations between two questions whether one of several processes has SIGTERM, for which a GPU is waited for
-_ASK_EVERY = 10
+_ASK_EVERY = 10  # iterations until processes ask each other for SIGTERM, for which they wait for their GPUs
 _FORMAT = 2  # of checkpoints
 _STATUS = 128 + signal.SIGTERM  # of a process that the signal ended
 _FILES = ("last.pt", "last_*.pt", "model.pt", "best.pt", "epoch_*.pt")
 
 
 class SaveCheckpoints:
-    """Ignite handler: after each epoch the whole state of the run, and the weights that predictions are made with.
+    """Ignite handler that saves the state of the run after each epoch, and resumes from it.
 
-    ``last.pt`` holds the states of all ``objects``, of the trainer, of its gradient scaler and of all global random
-    generators; the checkpoints before it stay as ``last_1.pt``, ... A file is whole or not there, and one that was
-    damaged later is recognized, so that a run goes on from the one before. ``model.pt`` holds the bare ``state_dict``
-    of ``predictor``, as bundles expect it, and ``epoch_020.pt`` that of a chosen epoch.
+    ``last.pt`` holds the states of ``objects``, trainer, gradient scaler and global random generators; older
+    checkpoints are ``last_1.pt``, ... A damaged file is recognized, and the one before it is taken. ``model.pt`` is the
+    bare ``state_dict`` of ``predictor``, as bundles expect it, and ``epoch_020.pt`` that of a kept epoch.
 
-    With a :class:`~monai_spct.engines.SemiSupervisedTrainer`, SIGTERM, which batch systems send before they kill, lets
-    the iteration end, saves, and ends the process with the status 143. If the loader has ``start_at``, as
-    :class:`~monai_spct.data.PairedLoader` has, the run goes on at the next iteration, else at the beginning of the
-    epoch. A run of one process does not wait for a validation to end, which is then done anew.
+    A :class:`~monai_spct.engines.SemiSupervisedTrainer` that gets SIGTERM completes its iteration, saves and exits with
+    status 143. It resumes at the next iteration if the loader has ``start_at``, as
+    :class:`~monai_spct.data.PairedLoader` has, else at the beginning of the epoch. A single process breaks off a
+    validation, which is then done anew.
 
     A run that starts anew moves what another one left into ``previous_1``, ``previous_2``, ... beside ``folder``.
 
     Args:
         folder: where the files go.
         predictor: the module whose predictions count: the teachers where there are such, else the students.
-        objects: by name, whatever has ``state_dict`` and ``load_state_dict``: students, teachers, optimizer, learning
-            rate, ... Of several processes, all ask for the states and the first one writes its own.
-        resume: whether to go on from the newest checkpoint, if there is one, when the run starts. A finished run says
-            so and does nothing.
-        kept_epochs: the epochs, counted from 1, whose weights are to stay.
-        num_checkpoints: how many checkpoints there are to be, the newest one included.
-        settings: what the run is made of, as JSON has it, for example
-            :func:`~monai_spct.workflow.settings_of_run`. A run that goes on must have those that it began with; empty
-            ones are not compared.
+        objects: by name, whatever has ``state_dict`` and ``load_state_dict``; the first process writes its own.
+        resume: whether to go on from the newest checkpoint, if there is one.
+        kept_epochs: the epochs, counted from 1, whose weights stay.
+        num_checkpoints: how many checkpoints stay, the newest one included.
+        settings: what the run is made of, as JSON has it, such as :func:`~monai_spct.workflow.settings_of_run`. A run
+            that goes on must have those that it began with; empty ones are not compared.
         accept_changes: whether to go on with other settings all the same.
-        run_files: other files and folders of a run, which are moved with its checkpoints when another one starts.
+        run_files: other files and folders of a run, which are moved with its checkpoints.
 
     Raises:
-        ValueError: if ``kept_epochs`` holds anything but whole numbers of at least 1, or ``num_checkpoints`` is none;
-            when the run starts, if it has fewer epochs than one of these, or if no checkpoint is whole, or the newest
-            one that is whole holds other objects than these, or has more epochs or other settings than this run, or
-            only some of several processes find it.
+        ValueError: if ``kept_epochs`` or ``num_checkpoints`` cannot be, or, when the run starts, if no checkpoint is
+            whole or the newest one is of another kind of run.
 
     Example:
         >>> import tempfile, torch
@@ -117,10 +110,7 @@ class SaveCheckpoints:
         self._closing: dict[str, Any] | None = None  # the state after an epoch's iterations, until the epoch is saved
 
     def attach(self, engine: Engine) -> None:
-        """Save after each epoch of ``engine``; load when it starts, if asked to.
-
-        Attach it after the handlers that work at the end of an iteration or an epoch: what they do is then saved.
-        """
+        """Save after each epoch of ``engine``. Attach it last, so that what other handlers do is saved, too."""
         engine.add_event_handler(Events.STARTED, self._start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._look_for_sigterm)
         engine.add_event_handler(Events.INTERRUPT, self._end)
@@ -146,16 +136,14 @@ class SaveCheckpoints:
     def load(self, engine: Engine) -> None:
         """Take all states from the newest checkpoint that is whole, if there is one."""
         found = newest_checkpoint(self.folder)
-        names = cast("list[str]", idist.all_gather(found[0].name if found else "none"))
+        names: Any = idist.all_gather(found[0].name if found else "none")
         if len(set(names)) > 1:
-            raise ValueError(
-                f"some processes find {self.folder / names[0]} and others do not: give all of them one shared folder."
-            )
+            raise ValueError(f"processes find {names} in {self.folder}: give all of them one shared folder.")
         if found is None:
             logger.info("nothing to resume at %s: starting anew.", self.folder / "last.pt")
             return
         path, state = found
-        run, now = state.pop("run", None), cast("Any", engine.state)
+        run, trainer, now = state.pop("run", None), cast("Any", engine), cast("Any", engine.state)
         if not isinstance(run, dict) or run.get("format") != _FORMAT:
             raise ValueError(f"{path} was written by another version of monai_spct: finish the run with that one.")
         if state.keys() != self.objects.keys():
@@ -164,10 +152,7 @@ class SaveCheckpoints:
         if run["epoch"] > now.max_epochs:
             raise ValueError(f"{path} has {run['epoch']} epochs, and `max_epochs` is {now.max_epochs}.")
         if run["epoch_length"] != now.epoch_length:
-            raise ValueError(
-                f"{path} is of a run with {run['epoch_length']} iterations in an epoch, and this one has "
-                f"{now.epoch_length}: schedules would not fit together."
-            )
+            raise ValueError(f"{path} has {run['epoch_length']} iterations in an epoch, not {now.epoch_length}.")
         in_epoch = run["iteration"] - run["epoch"] * run["epoch_length"]
         if 0 < in_epoch < run["epoch_length"]:
             now.dataloader.start_at(in_epoch)  # that it can is why there is such a checkpoint
@@ -176,8 +161,8 @@ class SaveCheckpoints:
                 item.load_state_dict(state[name])
             except (KeyError, RuntimeError, ValueError) as error:  # torch lists every key that differs
                 raise ValueError(f"{path} is of a run with another `{name}`: resume with the same settings.") from error
-        if run["scaler"] and getattr(engine, "scaler", None) is not None:
-            cast("Any", engine).scaler.load_state_dict(run["scaler"])
+        if run["scaler"] and getattr(trainer, "scaler", None) is not None:
+            trainer.scaler.load_state_dict(run["scaler"])
         _set_random_state(run["random"])
         now.epoch, now.iteration = run["epoch"], run["iteration"]
         if now.epoch == now.max_epochs:
@@ -185,8 +170,6 @@ class SaveCheckpoints:
             return
         further = f" and {in_epoch} iterations" if in_epoch else ""
         logger.info("resuming after epoch %d of %d%s from %s.", now.epoch, now.max_epochs, further, path)
-
-    # When the run starts
 
     def _check_settings(self, before: Mapping[str, Any], path: Path) -> None:
         changed = differences(before, self.settings) if before and self.settings else []
@@ -197,8 +180,7 @@ class SaveCheckpoints:
         if not self.accept_changes:
             raise ValueError(
                 f"{path} is of a run with other settings:\n{lines}\n"
-                "Resume with those that it had. With `--accept_changes true` it goes on with the new ones, and is then "
-                "neither the run that it was nor one with these from the start."
+                "Resume with those that it had, or go on with the new ones by `--accept_changes true`."
             )
         logger.warning("going on from %s with other settings:\n%s", path, lines)
 
@@ -223,7 +205,7 @@ class SaveCheckpoints:
             engine.fire_event(Events.EPOCH_COMPLETED)  # which the run before did not come to the end of
 
     def _move_aside(self) -> None:
-        """Nothing of another run stays among the files of this one, and nothing is lost."""
+        """Move the files of another run out of the way."""
         checkpoints = sorted({path for pattern in _FILES for path in self.folder.glob(pattern)})
         moves = [(path, f"{self.folder.name}/{path.name}") for path in checkpoints]
         moves += [(path, path.name) for path in self.run_files if path.is_file() or any(path.glob("*"))]
@@ -234,14 +216,8 @@ class SaveCheckpoints:
         for path, name in moves:
             (previous / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, previous / name)  # also to another file system, where a folder is a link
-        logger.warning(
-            "this run starts anew: what another one left in %s is in %s now. With `--resume true` that one would have "
-            "gone on.",
-            self.folder.parent,
-            previous,
-        )
-
-    # While it runs
+        said = "this run starts anew: what another one left in %s is in %s now. `--resume true` goes on with a run."
+        logger.warning(said, self.folder.parent, previous)
 
     def _look_for_sigterm(self, engine: Engine) -> None:
         if self._sigterm is None:
@@ -268,7 +244,7 @@ class SaveCheckpoints:
         if idist.get_world_size() == 1:
             self._asked = self._sigterm.received
         elif done == length or done % _ASK_EVERY == 0:
-            self._asked = float(cast("float", idist.all_reduce(float(self._sigterm.received)))) > 0
+            self._asked = cast("float", idist.all_reduce(float(self._sigterm.received))) > 0
         return self._asked
 
     def _end_at_once(self, engine: Engine) -> None:
@@ -288,13 +264,10 @@ class SaveCheckpoints:
     def _leave(self, state: Mapping[str, Any]) -> None:
         idist.barrier()  # the end of one process ends the others, perhaps while they write
         done, length = state["run"]["iteration"], state["run"]["epoch_length"]
-        logger.warning(
-            "ended by SIGTERM: the state after iteration %d, in epoch %d, is in %s, and the same command with "
-            "`--resume true` goes on from there",
-            done,
-            (done - 1) // length + 1,
-            self.folder / "last.pt",
+        said = (
+            "ended by SIGTERM: the state after iteration %d, in epoch %d, is in %s; `--resume true` goes on from there"
         )
+        logger.warning(said, done, (done - 1) // length + 1, self.folder / "last.pt")
         sys.exit(_STATUS)
 
     def _state(self, engine: Engine, *, epochs: int) -> dict[str, Any]:
@@ -342,10 +315,9 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 class Sigterm:
-    """Notes SIGTERM, which batch systems send some time before they kill, instead of ending the process at once.
+    """A note of SIGTERM, which batch systems send some time before they kill; further ones change nothing.
 
-    Further ones change nothing: a batch system and ``torchrun`` may both send it. Where the signal is ignored, and in a
-    thread other than the main one, it does nothing.
+    Where the signal is ignored, and in a thread other than the main one, it does nothing.
 
     Example:
         >>> import os, signal
@@ -387,10 +359,9 @@ class Sigterm:
 
 
 class SaveBest:
-    """Ignite handler for MONAI's evaluators: the predictor's weights whenever the key metric is better than before.
+    """Ignite handler for MONAI's evaluators that saves the weights whenever the key metric is better than before.
 
-    Its state is the best value so far: put the handler into a checkpoint, or a run that goes on takes its first
-    evaluation for the best.
+    Its state, the best value so far, belongs into checkpoints.
 
     Args:
         path: the file.

@@ -31,15 +31,12 @@ _LINE_STYLES = ("-", "--", ":", "-.")  # of the names beyond the last color
 def curves_figure(
     histories: Mapping[str, Sequence[Sequence[Mapping[str, float]]]], *, constants: bool = False
 ) -> Figure:
-    """The course of trainings: a panel for each quantity, a line for each system.
+    """Learning curves: a panel for each quantity, a line for each system.
 
-    The line is the mean over the seeds, as far as all of them have come; each seed is a thin line. Gamma has a
-    logarithmic axis. What not every epoch has, as scores of validations, has points.
+    A thick line is the mean over the seeds, as far as all of them have come, and a thin one a seed.
 
     Args:
-        histories: by the name of the system, a history for each seed, as
-            :func:`~monai_spct.handlers.read_history` reads it: a row for each epoch, with ``epoch`` and quantities.
-            There is a legend if there are several systems, or one with a name.
+        histories: by the name of the system, a history for each seed, see :func:`~monai_spct.handlers.read_history`.
         constants: whether what does not change in any run has a panel, too.
 
     Raises:
@@ -63,7 +60,8 @@ def curves_figure(
         axes = figure.add_subplot(rows, columns, place + 1)
         for number, runs in enumerate(histories.values()):
             _curve(axes, quantity, runs, number)
-        axes.set_title(_in_words(quantity), fontsize=TEXT)
+        words = quantity.replace("co_training", "co-training").replace("dsc", "DSC").replace("_", " ")
+        axes.set_title(words, fontsize=TEXT)
         axes.tick_params(labelsize=SMALL)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color="0.9", linewidth=0.5)
@@ -79,7 +77,7 @@ def curves_figure(
 
 
 class SaveCurves:
-    """Ignite handler: the curves of a run as ``curves.png``, drawn anew every few epochs and at the end.
+    """Ignite handler that draws the curves of a run to ``curves.png``, every few epochs and at the end.
 
     Args:
         history: of the run, attached before this handler; the picture goes into its folder.
@@ -123,19 +121,12 @@ def _quantities(rows: Iterable[Mapping[str, float]], constants: bool) -> list[st
         for name, value in row.items():
             values.setdefault(name, set()).add(value)
     names = [name for name, seen in values.items() if (constants or len(seen) > 1) and name not in ("epoch", "seconds")]
-    return sorted(
-        names,
-        key=lambda name: (
-            name != "loss",
-            not name.endswith("loss"),
-            not name.startswith("validation_"),
-            name == "learning_rate" or name.endswith("_weight"),
-        ),
-    )
 
+    def place(name: str) -> tuple[bool, ...]:
+        is_set = name == "learning_rate" or name.endswith("_weight")
+        return name != "loss", not name.endswith("loss"), not name.startswith("validation_"), is_set
 
-def _in_words(quantity: str) -> str:
-    return quantity.replace("co_training", "co-training").replace("dsc", "DSC").replace("_", " ")
+    return sorted(names, key=place)
 
 
 def _curve(axes: Axes, quantity: str, histories: Sequence[Sequence[Mapping[str, float]]], number: int) -> None:

@@ -16,11 +16,10 @@ __all__ = ["DiscriminatorStep"]
 
 
 class DiscriminatorStep:
-    """Ignite handler for a :class:`~monai_spct.engines.SemiSupervisedTrainer`: a step of the discriminator.
+    """Ignite handler for a :class:`~monai_spct.engines.SemiSupervisedTrainer` that trains the discriminator.
 
-    After each iteration it learns to tell the students' segmentations of labeled images from those of unlabeled ones,
-    both without their gradients. Its loss appears as ``discriminator_loss`` in the output. The states of network and
-    optimizer are the handler's state: put it into a checkpoint.
+    After each iteration it learns to tell the students' segmentations of labeled images from those of unlabeled ones.
+    Its loss is ``discriminator_loss`` in the output. Put the handler into a checkpoint.
 
     Args:
         discriminator: from images ``(B, C_in, *S)`` and probabilities ``(B, C, *S)`` to logits ``(B,)``, as

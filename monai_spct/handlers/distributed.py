@@ -18,12 +18,9 @@ __all__ = ["AverageBuffers", "SeedEachIteration"]
 
 
 class AverageBuffers:
-    """Ignite handler for MONAI trainers in several processes: one set of running statistics for all of them.
+    """Ignite handler for MONAI trainers in several processes that averages running statistics after each step.
 
-    ``DistributedDataParallel`` averages gradients. The running means and variances of a batch normalization have none:
-    each process has those of its own batches. This handler averages them, and all other floating buffers, after each
-    step and before what follows it, so that teachers, validation and checkpoints find the same networks in each
-    process. In one process it does nothing.
+    ``DistributedDataParallel`` averages gradients alone, and each process has the statistics of its own batches.
 
     Args:
         module: the students, wrapped or not.
@@ -64,17 +61,14 @@ class AverageBuffers:
 
 
 class SeedEachIteration:
-    """Ignite handler for a training in several processes: each one draws its own random numbers, anew each time.
+    """Ignite handler that seeds all random numbers of an iteration by seed, process and iteration.
 
-    A checkpoint holds the random state of one process alone. With this handler that does not matter: what a process
-    draws in an iteration, as for dropout and augmentation, depends on the seed, the number of the process and the
-    iteration, so a run that goes on draws what it would have drawn.
+    A checkpoint holds the random state of one process; with this handler, a run of several goes on with its draws.
 
     Args:
         seed: of the whole run.
         rank: the number of this process, from 0.
-        transform: an object with a random state of its own, as :class:`~monai_spct.transforms.RandomQuarterTurn`; none
-            if there are only the global ones.
+        transform: an object with a random state of its own, as :class:`~monai_spct.transforms.RandomQuarterTurn`.
 
     Example:
         >>> import torch

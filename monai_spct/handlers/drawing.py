@@ -58,7 +58,7 @@ def structure_colors(structures: Mapping[int, str]) -> dict[int, str]:
 
 
 def surroundings(seen: NDArray[np.bool_], spacing: Sequence[float], *, margin: float) -> tuple[slice, slice]:
-    """The part of a plane within ``margin`` mm of what is ``seen`` ``(H, W)``; all of it where there is nothing."""
+    """The part of a plane within ``margin`` mm of ``seen`` ``(H, W)``; all of it where there is nothing."""
     window = []
     for axis, size in enumerate(seen.shape):
         inside = np.flatnonzero(np.any(seen, axis=1 - axis))
@@ -79,15 +79,7 @@ def gray_limits(image: NDArray[Any]) -> tuple[float, float]:
 def draw_plane(
     axes: Axes, values: NDArray[Any], *, window: tuple[slice, slice], spacing: Sequence[float], **kwargs: Any
 ) -> AxesImage:
-    """A part of a plane, in true proportion; the first axis of the array points to the right and the second one down.
-
-    Args:
-        axes: where to; left without a frame.
-        values: ``(H, W)``
-        window: the part that is shown, see :func:`surroundings`.
-        spacing: mm, the size of a pixel along both axes.
-        kwargs: of matplotlib's ``imshow``: ``cmap``, ``vmin``, ``vmax`` and more.
-    """
+    """A part of a plane ``(H, W)`` in true proportion, its first axis to the right; ``kwargs`` are of ``imshow``."""
     image = axes.imshow(values.T, aspect=spacing[1] / spacing[0], **kwargs)
     across, down = window
     axes.set(xlim=(across.start - 0.5, across.stop - 0.5), ylim=(down.stop - 0.5, down.start - 0.5))
@@ -108,15 +100,11 @@ def draw_contours(axes: Axes, classes: NDArray[Any], colors: Mapping[int, str], 
 def contour_key(structures: Mapping[int, str], *, truth: bool = True, scale: float = 1.0) -> list[Line2D]:
     """The lines of a legend: one for each structure, and one for the truth; ``scale`` is of their widths."""
     colors = structure_colors(structures)
-    lines = [
-        Line2D([], [], color=colors[index], linewidth=PRED_WIDTH * scale, label=name)
-        for index, name in structures.items()
-    ]
+    wide, thin = PRED_WIDTH * scale, TRUTH_WIDTH * scale
+    lines = [Line2D([], [], color=colors[n], linewidth=wide, label=name) for n, name in structures.items()]
     if truth:
-        edge = withStroke(linewidth=TRUTH_WIDTH * scale + 1.2, foreground="black")  # to be seen on white paper, too
-        lines.append(
-            Line2D([], [], color=TRUTH_COLOR, linewidth=TRUTH_WIDTH * scale, label="truth", path_effects=[edge])
-        )
+        edge = [withStroke(linewidth=thin + 1.2, foreground="black")]  # to be seen on white paper, too
+        lines.append(Line2D([], [], color=TRUTH_COLOR, linewidth=thin, label="truth", path_effects=edge))
     return lines
 
 

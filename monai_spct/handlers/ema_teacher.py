@@ -17,8 +17,7 @@ class EMATeacher:
     r"""Ignite handler: after each iteration, :math:`\theta_T \leftarrow \beta\, \theta_T + (1 - \beta)\, \theta_S`.
 
     The decay rises as :math:`\min(1 - 1/(t + 1), \beta)` with the number :math:`t` of updates, so that the untrained
-    start is soon forgotten. That number is the handler's state: put the handler into a checkpoint beside the teacher's
-    weights.
+    start is soon forgotten. Put the handler, which counts them, into a checkpoint beside the teacher.
 
     Args:
         teacher: a frozen copy of the student, see :func:`~monai_spct.networks.frozen_copy`. An

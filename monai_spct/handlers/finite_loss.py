@@ -14,15 +14,11 @@ __all__ = ["StopAtNonFiniteLoss"]
 
 
 class StopAtNonFiniteLoss:
-    """Ignite handler for MONAI trainers: raise as soon as the loss is infinite or not a number.
+    """Ignite handler for MONAI trainers that raises an error when the loss or the weights are not finite.
 
-    On a CPU the check runs before the backward pass, so that the networks keep the weights of the last good step. A GPU
-    is not waited for: its losses are checked when they arrive, a few iterations later, and all of an epoch before the
-    handlers that save at its end, so that nothing is saved over the last good checkpoint. For that, attach this handler
-    before those; :class:`~monai_spct.engines.SemiSupervisedTrainer` does.
-
-    A finite loss may have a gradient that is not. The next loss tells of the weights that come of it; after the last
-    iteration of an epoch the weights themselves are looked at.
+    On a CPU the loss is checked before the backward pass. A GPU is not waited for: its losses are checked when they
+    arrive, and all of them, with the weights, at the end of an epoch, before handlers that are attached later save.
+    :class:`~monai_spct.engines.SemiSupervisedTrainer` attaches it first.
 
     Raises:
         FloatingPointError: naming the epoch, the iteration and the parts of the loss, or the weights.

@@ -22,14 +22,13 @@ __all__ = ["AddToHistory", "SaveHistory", "read_history"]
 
 
 class SaveHistory:
-    """Ignite handler: a row for each epoch, in ``history.csv`` and as points of TensorBoard.
+    """Ignite handler that writes a row for each epoch, to ``history.csv`` and TensorBoard.
 
-    A row has the ``epoch``, ``seconds`` (the mean time of an iteration, with loading of its batch), ``learning_rate``
-    if there is an optimizer, and the mean of each loss and note over the epoch's iterations, and over the processes
-    where there are several. Validations add their metrics by :class:`AddToHistory`.
+    A row has the ``epoch``, ``seconds`` (mean time of an iteration, with loading), ``learning_rate`` and the mean of
+    each loss and note over iterations and processes. Validations add their metrics by :class:`AddToHistory`.
 
-    The state holds all rows, and the sums of an epoch that is not over: put the handler into a checkpoint. A run that
-    goes on writes the same table, and TensorBoard forgets what had been written after the checkpoint.
+    Put the handler into a checkpoint: a run that goes on writes the same table, and TensorBoard forgets what came after
+    the checkpoint.
 
     Args:
         folder: where the files go.
@@ -149,9 +148,7 @@ class SaveHistory:
 
 
 class AddToHistory:
-    """Ignite handler for the evaluator that validates: its metrics join the row of the epoch that has just ended.
-
-    The metric ``mean_dsc`` is called ``validation_mean_dsc`` there. Epochs without a validation have no such value.
+    """Ignite handler for the evaluator that validates: its metrics join the row of the epoch, as ``validation_...``.
 
     Args:
         history: of the trainer, attached to it before the ``ValidationHandler``.
@@ -185,7 +182,7 @@ class AddToHistory:
 
 
 def read_history(path: str | os.PathLike[str]) -> list[dict[str, float]]:
-    r"""The rows that :class:`SaveHistory` wrote; a value that an epoch does not have is not in its row.
+    r"""The rows that :class:`SaveHistory` wrote, without the values that an epoch does not have.
 
     Args:
         path: of ``history.csv``.

@@ -59,29 +59,25 @@ def contour_picture(
     margin: float = 25.0,
     steady: bool = False,
 ) -> Figure:
-    r"""Slices of a volume in gray, the truth as a thin white line, the prediction as a colored line per structure.
+    r"""Slices of a volume in gray, with contours of the truth in white and of the prediction in color.
 
-    The first axis of the arrays points to the right and the second one down, so that ACDC looks as clinicians know it.
-    All panels show the same part of the plane, around the structures of the whole volume. Below each slice is the map
-    of its uncertainty, if there is one, on a scale that is the same for all pictures.
+    The first axis points to the right and the second one down. All panels show the same part of the plane, around the
+    structures of the volume. Maps of uncertainty stand below their slices.
 
     Args:
         image: gray values ``(*S)`` with three axes, the last one over slices.
-        truth: class indices ``(*S)``, or None where there is no truth, as in inference.
+        truth: class indices ``(*S)``, or None.
         pred: class indices ``(*S)``.
         structures: names by class index; other classes are not drawn.
-        uncertainty: the entropy of the prediction ``(*S)``, in nats: 0 to :math:`\log C`, where the :math:`C` classes
-            are the structures and the background.
-        title: the first words of the heading; the DSC of each structure follows, where there is a truth.
-        slices: which slices, as indices from 0, or how many, evenly among those that show a structure; by default up to
-            6. The panels count slices from 1.
+        uncertainty: the entropy of the prediction ``(*S)``, in nats: 0 to :math:`\log C` for :math:`C` classes.
+        title: the first words of the heading, before the DSC of each structure.
+        slices: indices from 0, or how many, evenly among those that show a structure; by default up to 6.
         spacing: mm, the size of a voxel along each axis; by default voxels are cubes of 1 mm.
         margin: mm to show around the structures; ``inf`` shows whole slices.
-        steady: choose slices and place by the truth alone, where there is one, so that pictures of several predictions
-            show the same.
+        steady: choose slices and place by the truth alone, where there is one, to compare predictions.
 
     Returns:
-        The figure, on an Agg canvas, which needs no display; ``savefig`` writes it.
+        The figure; ``savefig`` writes it.
 
     Raises:
         ValueError: If arrays do not have three axes or differ in shape, or slices are not in the volume.
@@ -118,16 +114,9 @@ def contour_picture(
         draw_contours(axes, predicted[..., index], colors, width=PRED_WIDTH)
         if true is not None:
             draw_contours(axes, true[..., index], dict.fromkeys(colors, TRUTH_COLOR), width=TRUTH_WIDTH)
-        axes.text(
-            0.03,
-            0.97,
-            f"slice {index + 1} of {volume.shape[2]}",
-            color="white",
-            fontsize=7,
-            va="top",
-            transform=axes.transAxes,
-            path_effects=[withStroke(linewidth=1.5, foreground="black")],
-        )
+        style: dict[str, Any] = {"color": "white", "fontsize": 7, "va": "top", "transform": axes.transAxes}
+        style["path_effects"] = [withStroke(linewidth=1.5, foreground="black")]
+        axes.text(0.03, 0.97, f"slice {index + 1} of {volume.shape[2]}", **style)
 
     if entropy is not None:
         scale = entropy_scale(1 + len(structures))
@@ -143,16 +132,8 @@ def contour_picture(
         found = {name: dice(predicted == index, true == index) for index, name in structures.items()}
         heading += "\nDSC  " + "   ".join(f"{name} {dsc:.2f}" for name, dsc in found.items())
     figure.suptitle(heading.strip(), color="white", fontsize=9)
-    legend = figure.legend(
-        handles=lines,
-        title=key,
-        loc="outside lower center",
-        ncols=len(lines),
-        fontsize=8,
-        title_fontsize=7,
-        labelcolor="white",
-        frameon=False,
-    )
+    look: dict[str, Any] = {"fontsize": 8, "title_fontsize": 7, "labelcolor": "white", "frameon": False}
+    legend = figure.legend(handles=lines, title=key, loc="outside lower center", ncols=len(lines), **look)
     legend.get_title().set_color("white")
     return figure
 
@@ -168,10 +149,9 @@ class _VolumePictures:
         *,
         steady: bool,
     ) -> None:
-        self.structures = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
+        numbered = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
+        self.settings: dict[str, Any] = {"structures": numbered, "slices": slices, "steady": steady}
         self.max_pictures = max_pictures
-        self.slices = slices
-        self.steady = steady
         self.names = CaseNames()
 
     def __call__(self, engine: Engine) -> Iterator[tuple[str, Figure]]:
@@ -200,33 +180,28 @@ class _VolumePictures:
             planes["label"],
             planes["pred"],
             uncertainty=planes["uncertainty"],
-            structures=self.structures,
             title=name,
-            slices=self.slices,
-            steady=self.steady,
             spacing=image.pixdim.tolist() if isinstance(image, MetaTensor) else None,
+            **self.settings,
         )
 
 
 class SavePictures:
-    """Ignite handler for MONAI's evaluators: ``<case>.png`` for each volume, with contours and maps of entropy, if any.
+    """Ignite handler for MONAI's evaluators that draws each volume, with contours, to ``<case>.png``.
 
-    A case is called what its entry ``case`` in the batch says, or else like its image file.
-
-    Reads the evaluator's output after postprocessing and decollation: items with ``image`` ``(C, *S)``, of which the
-    first channel is drawn, ``pred`` ``(1, *S)`` and, if there are such, ``label`` ``(1, *S)``, both class indices, and
-    ``uncertainty`` ``(1, *S)``, in nats. Voxel sizes and directions come from the image: whichever way the first two
-    axes of the file go, the patient's left is on the right and the back below.
+    Cases are named by their entry ``case`` in the batch, or else by their image file. Reads the evaluator's output
+    after postprocessing and decollation: ``image`` ``(C, *S)``, of which the first channel is drawn, and ``(1, *S)``:
+    class indices ``pred`` and, if any, ``label``, and ``uncertainty`` in nats. The patient's left is on the right and
+    the back below, whichever way the axes of the file go.
 
     Args:
-        folder: where to; made if need be. Pictures of an earlier run are replaced.
+        folder: where the files go.
         structures: names by class index.
         max_pictures: how many volumes of a run each process draws; all of them by default.
         slices: which slices, or how many; see :func:`contour_picture`.
 
     Raises:
-        ValueError: while it draws, if the output is not a list of items with ``image`` and ``pred``, or two images have
-            one name.
+        ValueError: while it draws, if ``image`` or ``pred`` is missing, or two images have one name.
 
     Example:
         >>> import tempfile
@@ -266,17 +241,13 @@ class SavePictures:
 class TensorBoardPictures:
     """Ignite handler for the evaluator that validates: the first volumes, with contours, under ``validation/<case>``.
 
-    The same volumes come in every epoch, so that TensorBoard's slider shows how their predictions change. MONAI's
-    ``TensorBoardImageHandler`` has image, truth and prediction apart from each other, as gray animations.
+    TensorBoard's slider shows how their predictions change. It reads and refuses what :class:`SavePictures` does.
 
     Args:
         history: of the training; the pictures go to its TensorBoard.
         structures: names by class index.
         max_pictures: how many volumes.
         slices: which slices, or how many; see :func:`contour_picture`.
-
-    Raises:
-        ValueError: while it draws, as :class:`SavePictures`, which reads the same.
 
     Example:
         >>> import tempfile

@@ -20,13 +20,11 @@ logger = logging.getLogger(__name__)
 
 
 class SavePredictions:
-    """Ignite handler for MONAI's evaluators: ``<case>.nii.gz`` for each volume, and its uncertainty map if any.
+    """Ignite handler for MONAI's evaluators that writes each prediction to ``<case>.nii.gz``.
 
-    A case is called what its entry ``case`` in the batch says, or else like its image file.
-
-    Reads the evaluator's output after postprocessing and decollation: items with ``image``, whose file gives the grid,
-    ``pred``, class indices ``(1, *S)``, and perhaps ``uncertainty``, ``(1, *S)``, which goes to
-    ``<case>_uncertainty.nii.gz``.
+    Cases are named by their entry ``case`` in the batch, or else by their image file. Reads the evaluator's output
+    after postprocessing and decollation: ``image``, whose file gives the grid, ``pred``, class indices ``(1, *S)``, and
+    if there is one ``uncertainty``, ``(1, *S)``, which goes to ``<case>_uncertainty.nii.gz``.
 
     Args:
         folder: where the files go.

@@ -40,14 +40,12 @@ def scalars(output: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
 class Progress:
     """Ignite handler: one progress bar for the whole run, with the parts of the loss and the time left.
 
-    On a terminal the bar moves every second; in a file it is a line every half a minute. Weights of losses are not
-    among its values, since they follow from the epoch.
+    On a terminal the bar moves every second; in a file it is a line every half a minute.
 
     Args:
         description: what the bar says is going on.
         every: number of iterations between two looks at the values, each of which waits for the device.
-        leave: whether the bar stays when the run has ended. That of a validation, which comes again and again, should
-            not.
+        leave: whether the bar stays when the run has ended.
 
     Example:
         >>> from ignite.engine import Engine
@@ -110,15 +108,13 @@ class Progress:
 
 
 def track_scalars(handlers: Sequence[Any], *, every: int = 10) -> None:
-    """Let the handler that ``--tracking mlflow`` adds to a training log each part of the loss, now and then.
+    """Let the handler that ``--tracking mlflow`` adds to a training log each part of the loss.
 
-    MONAI's default reads ``loss`` from outputs that are cut into images; those of
-    :class:`~monai_spct.engines.SemiSupervisedTrainer` are not, which makes its handler fail. Any other handler stays as
-    it is, also another ``MLFlowHandler``: the one in question is known by its tag ``train_loss``.
+    It would fail at outputs that are not cut into images. It is known by its tag, ``train_loss``.
 
     Args:
         handlers: those of the trainer, before they are attached.
-        every: number of iterations between two entries, each of which waits for the device and writes to a database.
+        every: number of iterations between two entries, each of which waits for the device.
 
     Raises:
         ValueError: when ``every`` is not a whole number of at least 1.

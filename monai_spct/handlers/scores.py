@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class SaveScores:
-    """Ignite handler for MONAI's evaluators: ``scores.csv``, ``summary.json`` and a table in the log at the end.
+    """Ignite handler for MONAI's evaluators that writes ``scores.csv`` and ``summary.json``, and logs a table.
 
     Args:
         folder: where the files go.
@@ -53,9 +53,7 @@ class SaveScores:
 
 
 class SaveInferenceTime:
-    """Ignite handler for MONAI's evaluators: the median time of a slice's prediction, as a JSON file at the end.
-
-    The time of a volume runs from its batch, on the host, to its prediction, and is divided by the number of slices.
+    """Ignite handler for MONAI's evaluators that writes the median time of a slice's prediction to a JSON file.
 
     Args:
         path: the file. It holds ``seconds_per_slice``, ``volumes`` and ``device``, in words.

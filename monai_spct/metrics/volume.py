@@ -91,9 +91,8 @@ def score_volume(
     with :math:`P` = the voxels of a structure in ``pred``, :math:`T` = those in ``truth``, and :math:`\partial` = those
     with a neighbor outside. HD95 takes the 95th percentile of both directed distances, then the maximum.
 
-    A structure that is in only one of the two counts as *missed*: DSC is 0, and both distances are the diagonal of the
-    volume, the largest there can be. So a network cannot gain by leaving a structure out. Where the structure is in
-    neither, DSC is 1 and the distances are 0.
+    A structure in only one of the two is *missed*: DSC is 0, and both distances are the diagonal of the volume, so that
+    no network gains by leaving one out. Where it is in neither, DSC is 1 and the distances are 0.
 
     Args:
         pred: class indices ``(*S)`` or ``(1, *S)``.
@@ -138,20 +137,18 @@ def score_volume(
 
 
 class VolumeScores(Metric):
-    """Mean DSC over volumes and structures as the key metric of a MONAI evaluator; all scores stay in ``rows``.
+    """Mean DSC over volumes and structures, as the key metric of a MONAI evaluator.
 
-    The evaluator's output is read after postprocessing and decollation: ``pred`` and ``label`` are class indices
-    ``(1, *S)``, whole volumes on the grid of the label. Voxel sizes come from the label's affine. A case is called what
-    its entry ``case`` in the batch says, or else like the file of ``pred`` (its image) or of ``label``. Over several
-    processes the scores are gathered, and a case that a sampler repeated to fill a batch counts once.
+    Reads the evaluator's output after postprocessing and decollation: class indices ``pred`` and ``label``,
+    ``(1, *S)``, whole volumes. Voxel sizes come from the label's affine. Cases are named by their entry ``case`` in the
+    batch, or else by the file of the image or label. Processes are gathered, and a repeated case counts once.
 
     Args:
         structures: names by class index, or names of the classes from 1. Other classes are not scored.
-        output_transform: takes ``engine.state.output`` to the predictions and the labels, two sequences; by default
-            the items ``pred`` and ``label``.
+        output_transform: takes ``engine.state.output`` to predictions and labels, two sequences.
 
     Attributes:
-        rows: one :class:`StructureScore` per volume and structure of the epoch, after :meth:`compute` of all processes.
+        rows: one :class:`StructureScore` per volume and structure, after :meth:`compute`.
 
     Example:
         >>> meta = {"filename_or_obj": "patient001.nii.gz"}
@@ -187,18 +184,12 @@ class VolumeScores(Metric):
 
         Args:
             output: predictions and labels, each a sequence of class indices ``(1, *S)``; labels are ``MetaTensor``.
-            cases: what they are called; none for one that is called like its file.
-
-        Raises:
-            ValueError: If a volume cannot be scored; names the case.
+            cases: their names; None for one that is named by its file.
         """
         preds, labels = output
         for pred, label, given in zip(preds, labels, cases or [None] * len(preds), strict=True):
             if not isinstance(label, MetaTensor):
-                raise ValueError(
-                    "`VolumeScores` takes voxel sizes and names from labels: let them be `MetaTensor` as `LoadImaged` "
-                    f"gives them, got {type(label).__name__}."
-                )
+                raise ValueError(f"labels must be `MetaTensor` with their voxel sizes, got {type(label).__name__}.")
             files = [str(getattr(item, "meta", {}).get("filename_or_obj") or "") for item in (pred, label)]
             if not any(files):
                 raise ValueError("`VolumeScores` tells cases apart by `filename_or_obj`: neither item has one.")
@@ -208,11 +199,7 @@ class VolumeScores(Metric):
             self._by_file[file] = given, score_volume(pred, label, **settings, case=given or case_name(file))
 
     def compute(self) -> float:
-        """The mean DSC over all volumes and structures, 0 to 1, and ``rows``.
-
-        Raises:
-            NotComputableError: If no volume was seen.
-        """
+        """The mean DSC over all volumes and structures, 0 to 1."""
         by_file: _ByFile = {}
         for part in cast("list[_ByFile]", idist.all_gather(self._by_file)):
             by_file.update(part)
@@ -228,10 +215,7 @@ class VolumeScores(Metric):
 
 
 def summarize(rows: Iterable[StructureScore]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation over volumes for each structure, and for the mean over structures.
-
-    Missed structures enter with their stated values and are counted. The standard deviation is that of the population,
-    so that it is 0 for one volume. All numbers are finite: the summary is valid JSON.
+    """Mean and population standard deviation over volumes for each structure, and for the mean over structures.
 
     Args:
         rows: scores of one or more volumes; each volume with all structures.
@@ -239,7 +223,7 @@ def summarize(rows: Iterable[StructureScore]) -> dict[str, dict[str, float]]:
     Returns:
         By structure, and under ``mean``: ``dsc_mean``, ``dsc_std``, ``hd_mean``, ``hd_std``, ``hd95_mean``,
         ``hd95_std``, ``n_volumes``, ``n_missed``. Under ``mean``, values are first averaged over the structures of a
-        volume, and ``n_missed`` counts pairs of volume and structure.
+        volume.
 
     Raises:
         ValueError: If there are no rows, a score is not finite, or a structure is called ``mean``.
@@ -274,14 +258,11 @@ def _statistics(volumes: Sequence[Sequence[StructureScore]]) -> dict[str, float]
 
 
 def write_scores(rows: Iterable[StructureScore], folder: str | os.PathLike[str]) -> None:
-    """Write ``scores.csv``, one line per volume and structure, and ``summary.json``, what :func:`summarize` says.
+    """Write ``scores.csv``, one line per volume and structure, and ``summary.json``, see :func:`summarize`.
 
     Args:
         rows: scores of one or more volumes.
         folder: where to; made if need be.
-
-    Raises:
-        ValueError: If :func:`summarize` refuses the rows; nothing is written then.
 
     Example:
         >>> import tempfile

@@ -43,15 +43,6 @@ def test_names_that_no_file_or_another_file_has_are_not(name):
     assert not can_be_called(name)
 
 
-def test_a_link_is_whose_it_is(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "a.nii").touch()
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
-    assert not leaves_folder("link/a.nii")
-    assert is_there(tmp_path / "data" / "link" / "a.nii")
-
-
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800", "", "nothing"])
 def test_there_is_no_file_of_a_name_that_no_file_has(tmp_path, name):
     assert not is_there(tmp_path / name)

@@ -1,6 +1,5 @@
 import copy
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from monai_spct.handlers import DiscriminatorStep, SaveCheckpoints, scalars
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import Discriminator, build_ensemble
 from monai_spct.objectives import Adversarial, Objective, Supervised, WeightedTerm, discrimination_loss
+from tests.bundles.states import same
 
 ITERATIONS = 3
 
@@ -49,17 +49,15 @@ class Run:
         *,
         students=1,
         weight=0.1,
-        rate=0.01,
         max_epochs=1,
         judge=True,
         step=True,
         seed=0,
-        **settings,
     ) -> None:
         self.students = build_ensemble(small_network, num_views=students, seed=seed)
         self.optimizer = torch.optim.RAdam(self.students.parameters(), lr=0.01)
         self.discriminator = discriminator_of(seed)
-        self.step = DiscriminatorStep(self.discriminator, torch.optim.Adam(self.discriminator.parameters(), lr=rate))
+        self.step = DiscriminatorStep(self.discriminator, torch.optim.Adam(self.discriminator.parameters(), lr=0.01))
         self.trainer = SemiSupervisedTrainer(
             device="cpu",
             max_epochs=max_epochs,
@@ -71,7 +69,6 @@ class Run:
             ),
             inferer=SemiSupervisedInferer(discriminator=self.discriminator if judge else None),
             train_handlers=[self.step] if step else [],
-            **settings,
         )
         self.log: list[dict[str, float]] = []
         self.trainer.add_event_handler(
@@ -82,23 +79,6 @@ class Run:
     def go(self) -> "Run":
         self.trainer.run()
         return self
-
-
-def tensors_of(item: object) -> Iterator[torch.Tensor]:
-    """All that is in a state, however deep, in its order."""
-    if isinstance(item, torch.Tensor):
-        yield item
-    elif isinstance(item, dict):
-        for value in item.values():
-            yield from tensors_of(value)
-
-
-def snapshot(item: object) -> list[torch.Tensor]:
-    return [value.detach().clone() for value in tensors_of(item)]
-
-
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return len(one) == len(other) > 0 and all(map(torch.equal, one, other))
 
 
 # What it learns
@@ -148,15 +128,12 @@ def test_a_step_is_that_of_a_plain_loop(students):
     assert [entry["discriminator_loss"] for entry in run.log] == pytest.approx(expected, abs=1e-5)
     for mine, theirs in zip(run.discriminator.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-4)
-    assert not same(snapshot(plain.state_dict()), snapshot(discriminator_of().state_dict()))
+    assert not same(plain.state_dict(), discriminator_of().state_dict())
 
 
 def test_its_loss_is_in_the_output_as_a_scalar_without_a_graph():
     run = Run().go()
-    loss = run.trainer.state.output["discriminator_loss"]
-    assert loss.shape == ()
-    assert loss > 0
-    assert not loss.requires_grad
+    assert not run.trainer.state.output["discriminator_loss"].requires_grad
     assert [sorted(entry) for entry in run.log] == [
         ["adversarial_loss", "adversarial_weight", "discriminator_loss", "loss", "supervised_loss"]
     ] * ITERATIONS
@@ -171,10 +148,10 @@ def test_its_loss_is_in_the_output_as_a_scalar_without_a_graph():
 def test_students_are_left_alone_by_its_step(students):
     run = Run(students=students).go()
     everything = {**run.students.state_dict(), **{f"grad {n}": p.grad for n, p in run.students.named_parameters()}}
-    before, judge = snapshot(everything), snapshot(run.discriminator.state_dict())
+    before, judge = copy.deepcopy(everything), copy.deepcopy(run.discriminator.state_dict())
     run.step(run.trainer)
-    assert same(snapshot(everything), before)
-    assert not same(snapshot(run.discriminator.state_dict()), judge)
+    assert same(everything, before)
+    assert not same(run.discriminator.state_dict(), judge)
 
 
 def test_students_whose_adversarial_term_has_no_weight_learn_as_without_a_discriminator():
@@ -210,7 +187,7 @@ def test_a_run_that_broke_off_ends_where_it_would_have_ended(tmp_path):
     assert sorted(got) == ["discriminator_step", "optimizer", "run", "students"]
     assert sorted(got["discriminator_step"]) == ["discriminator", "optimizer"]
     for name in ("discriminator_step", "students", "optimizer"):
-        assert same(snapshot(got[name]), snapshot(expected[name])), name
+        assert same(got[name], expected[name]), name
     steps = {int(state["step"]) for state in got["discriminator_step"]["optimizer"]["state"].values()}
     assert steps == {4 * ITERATIONS}
 

@@ -49,17 +49,6 @@ def test_the_teacher_is_this_average_of_the_student(decay, expected):
     assert history == pytest.approx(expected)
 
 
-def test_running_statistics_are_averaged_and_counters_copied():
-    student = nn.BatchNorm1d(1).train()
-    teacher = frozen_copy(student)
-    trainer = Engine(lambda engine, batch: student(batch))  # noqa: ARG005
-    EMATeacher(teacher, student).attach(trainer)
-    trainer.run([torch.tensor([[1.0], [3.0]])])
-    assert student.running_mean.item() == pytest.approx(0.2)
-    assert teacher.running_mean.item() == pytest.approx(0.1)
-    assert teacher.num_batches_tracked.item() == student.num_batches_tracked.item() == 1
-
-
 def plain_trainer(student: nn.Module, batches: list, **settings) -> SupervisedTrainer:
     """MONAI's own, with no part of this package."""
     return SupervisedTrainer(
@@ -72,18 +61,6 @@ def plain_trainer(student: nn.Module, batches: list, **settings) -> SupervisedTr
         decollate=False,
         **settings,
     )
-
-
-def test_any_trainer_of_monai_will_do():
-    student = nn.Linear(2, 2)
-    teacher = frozen_copy(student)
-    start = student.weight.detach().clone()
-    batches = [{"image": torch.ones(4, 2), "label": torch.zeros(4, 2)}]
-    trainer = plain_trainer(student, batches, train_handlers=[EMATeacher(teacher, student)])
-    trainer.run()
-    assert not torch.equal(student.weight, start)
-    torch.testing.assert_close(teacher.weight, (start + student.weight) / 2)
-    assert not teacher.weight.requires_grad
 
 
 def test_gathered_gradients_count_as_one_update():

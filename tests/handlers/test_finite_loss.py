@@ -109,23 +109,6 @@ def test_weights_of_a_gradient_that_is_not_finite_are_not_saved(tmp_path, batche
     assert all(value.isfinite().all() for value in last["network"].values())
 
 
-def test_any_trainer_of_monai_will_do():
-    network = nn.Linear(2, 2)
-    before = state_of(network)
-    trainer = SupervisedTrainer(
-        device=torch.device("cpu"),
-        max_epochs=1,
-        train_data_loader=[{"image": torch.full((2, 2), math.nan), "label": torch.zeros(2, 2)}],
-        network=network,
-        optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
-        loss_function=nn.MSELoss(),
-        train_handlers=[StopAtNonFiniteLoss()],
-    )
-    with pytest.raises(FloatingPointError, match="epoch 1, iteration 1: loss nan"):
-        trainer.run()
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-
-
 # Losses that arrive late
 
 

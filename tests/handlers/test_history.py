@@ -180,15 +180,6 @@ def test_a_run_that_broke_off_has_the_history_of_an_uninterrupted_one(tmp_path, 
     assert Run(tmp_path / "parts", resume=True)() == expected
 
 
-def test_a_second_run_of_one_handler_begins_anew(tmp_path):
-    history, trainer = SaveHistory(tmp_path), Engine(lambda engine, batch: {"loss": batch})  # noqa: ARG005
-    history.attach(trainer)
-    trainer.run([1.0], max_epochs=3)
-    trainer.state.max_epochs = None
-    trainer.run([2.0], max_epochs=2)
-    assert rows_of(tmp_path) == [{"epoch": 1, "loss": 2}, {"epoch": 2, "loss": 2}]
-
-
 def test_of_several_processes_one_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(idist, "get_rank", lambda: 1)
     Run(tmp_path).trainer.run([0, 0], max_epochs=2)

@@ -240,14 +240,6 @@ def test_a_saved_picture_can_be_seen_and_shows_all_structures(tmp_path):
         assert (np.abs(panels - wanted).max(-1) < 0.05).any()
 
 
-def test_the_next_run_draws_its_own_pictures(tmp_path):
-    run = evaluator(SavePictures(tmp_path, structures=CARDIAC, max_pictures=1, slices=1), FILES)
-    run.run()
-    (tmp_path / "patient001_frame01.png").unlink()
-    run.run()
-    assert names(tmp_path) == ["patient001_frame01.png"]
-
-
 def test_plain_tensors_are_numbered(tmp_path):
     item = {"image": torch.ones(1, 8, 8, 2), "pred": torch.ones(1, 8, 8, 2)}
     engine = Engine(lambda _, batch: batch)

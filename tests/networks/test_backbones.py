@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +28,7 @@ class Backbone:
         network: class of the network.
         features: few, for speed.
         multiple: sizes that no pooling rounds up are multiples of it; above it the network can be exported.
-        norm_levels: how many times halved the resolution is where there are norms. One image can train the network if
-            it is longer than ``2**norm_levels[-1]`` along some axis.
+        norm_levels: how many times halved the resolution is where there are norms.
         steps: of Adam until it has learned.
         to_learn: arguments without which it does not learn as fast.
         idle_biases: biases in front of a norm, which have no gradient.
@@ -112,31 +110,25 @@ def deterministic() -> Iterator[None]:
         (backbone, size)
         for backbone in BACKBONES
         for m in [backbone.multiple]
-        for size in [(1, 1), (1, 9), (2, 3), (m - 1, m), (m, 2 * m), (2 * m, 3 * m), (17, 23), (187, 201)]
+        for size in [
+            (1, 1),
+            (1, 9),
+            (m - 1, m),
+            (2 * m, 3 * m),
+            (187, 201),
+            (1, 1, 1),
+            (5, 9, 7),
+            (m, m // 2 + 1, m + 1),
+        ]
     ],
     ids=name_of,
 )
 def test_the_output_has_the_size_of_the_image(backbone, size):
-    image = torch.randn(2, 1, *size)
-    logits = backbone(out_channels=3).eval()(image)
+    image = torch.randn(2, 2, *size)
+    logits = backbone(len(size), in_channels=2, out_channels=3).eval()(image)
     assert logits.shape == (2, 3, *size)
     assert logits.isfinite().all()
     logits.view(2, 3, -1)  # dense, so that a loss which uses `view` does not fail at odd sizes alone
-
-
-@pytest.mark.parametrize(
-    ("backbone", "size"),
-    [
-        (backbone, size)
-        for backbone in BACKBONES
-        for size in [(1, 1, 1), (5, 9, 7), (backbone.multiple, backbone.multiple // 2 + 1, backbone.multiple + 1)]
-    ],
-    ids=name_of,
-)
-def test_the_output_has_the_size_of_the_volume(backbone, size):
-    logits = backbone(3, in_channels=2, out_channels=3)(torch.randn(2, 2, *size))
-    assert logits.shape == (2, 3, *size)
-    assert logits.isfinite().all()
 
 
 @each_backbone
@@ -149,15 +141,6 @@ def test_no_batch_norm_sees_more_than_the_image(backbone, size):
             module.register_forward_pre_hook(lambda _, args: seen.add(tuple(args[0].shape[2:])))
     network(torch.randn(2, 1, *size))
     assert seen == {tuple(math.ceil(n / 2**level) for n in size) for level in backbone.norm_levels}
-
-
-@each_backbone
-def test_training_with_one_image_takes_more_than_one_voxel_in_the_deepest_norm(backbone):
-    network = backbone()
-    voxel = 2 ** backbone.norm_levels[-1]
-    assert network(torch.randn(1, 1, 5, voxel + 1)).shape == (1, 4, 5, voxel + 1)
-    with pytest.raises(ValueError, match="more than 1 value per channel when training"):
-        network(torch.randn(1, 1, voxel, voxel))
 
 
 # Training
@@ -284,38 +267,20 @@ def test_memory_formats_agree(backbone, size, memory_format):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"spatial_dims": 1}, "`spatial_dims` must be 2 or 3, got 1."),
         ({"spatial_dims": 4}, "`spatial_dims` must be 2 or 3, got 4."),
+        ({"features": 0}, "`features` must be .*, got 0."),
+        ({"dropout": 1}, "`dropout` must be .*, got .*1.*"),
+        ({"dropout": math.nan}, "`dropout` must be .*, got .*nan.*"),
         ({"in_channels": 0}, "`in_channels` must be a whole number of at least 1, got 0."),
         ({"out_channels": 0}, "`out_channels` must be a whole number of at least 1, got 0."),
     ],
     ids=name_of,
 )
 def test_impossible_settings_are_refused(backbone, arguments, message):
+    if backbone is ENET and "dropout" in arguments:  # which has two
+        arguments = {"dropout": (0.1, arguments["dropout"])}
     with pytest.raises(ValueError, match=f"^{message}$"):
         backbone.network(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("network", "arguments", "message"),
-    [
-        *[(n, {"features": 2.5}, "`features` must be a whole number of at least 1, got 2.5.") for n in (UNet, SegNet)],
-        *[
-            (n, {"dropout": p}, rf"`dropout` must be a probability in \[0, 1\), got {p}.")
-            for n in (UNet, SegNet)
-            for p in (1, -0.1, math.nan)
-        ],
-        *[(ENet, {"features": n}, f"`features` must be a positive multiple of 4, got {n}.") for n in (0, 18)],
-        *[
-            (ENet, {"dropout": p}, rf"`dropout` must be two probabilities in \[0, 1\), got {re.escape(str(p))}.")
-            for p in ((0.1, 1.0), (math.nan, 0.1), (0.1,))
-        ],
-    ],
-    ids=lambda value: "" if isinstance(value, str) else str(getattr(value, "__name__", value)),
-)
-def test_impossible_features_and_dropout_are_refused(network, arguments, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        network(**arguments)
 
 
 @each_backbone

@@ -107,16 +107,6 @@ def test_one_gradient_alone_may_be_asked_for(of_input, of_weight):
     torch.testing.assert_close(gradients, expected)
 
 
-def test_without_gradients_nothing_is_remembered():
-    mine, torchs = pair_of()
-    x = values_of(4, 3, 6, 5).requires_grad_()
-    with torch.no_grad():
-        out = mine(x)
-        assert torch.equal(out, torchs(x))
-    assert not out.requires_grad
-    assert out.grad_fn is None
-
-
 def stored(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """Written and read again, as it would be where this package is not installed."""
     file = io.BytesIO()

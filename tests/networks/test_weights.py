@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from monai_spct.networks import Ensemble, build_ensemble, count_networks, frozen_copy, load_weights
+from monai_spct.networks import build_ensemble, count_networks, frozen_copy, load_weights
 
 
 def conv() -> nn.Module:
@@ -26,11 +26,6 @@ def test_the_file_says_how_many_networks_there_are(tmp_path, num_views):
     path = saved(tmp_path / "model.pt", build_ensemble(conv, num_views=num_views, seed=0).state_dict())
     assert count_networks(path) == num_views
     assert count_networks(str(path), default=5) == num_views
-
-
-def test_networks_of_several_architectures_count(tmp_path):
-    ensemble = Ensemble([conv(), nn.Conv2d(1, 4, 1), conv()])
-    assert count_networks(saved(tmp_path / "model.pt", ensemble.state_dict())) == 3
 
 
 def test_before_a_training_the_number_is_the_default(tmp_path):
@@ -59,9 +54,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
     ensemble = build_ensemble(conv, num_views=2, seed=0)
     ensemble.networks[1][1].running_var[2] = value
     path = saved(tmp_path / "model.pt", ensemble.state_dict())
-    message = (
-        r"model\.pt holds weights that are not finite, the first of them in networks\.1\.1\.running_var: train anew"
-    )
+    message = r"model\.pt holds weights that are not finite, the first of them in networks\.1\.1\.running_var"
     with pytest.raises(ValueError, match=message):
         load_weights(build_ensemble(conv, num_views=2, seed=1), path)
 
@@ -70,27 +63,19 @@ def test_without_a_file_the_message_says_where_it_was_looked_for_and_what_to_do(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError) as error:
         load_weights(conv(), "models/model.pt")
-    message = str(error.value)
-    assert str(tmp_path / "models" / "model.pt") in message
-    assert "train first" in message
-    assert "--output_dir" in message
-    assert "--ckpt_path" in message
+    for part in (str(tmp_path / "models" / "model.pt"), "train first", "--ckpt_path"):
+        assert part in str(error.value)
 
 
 @pytest.mark.parametrize(
     "state",
     [
-        pytest.param(build_ensemble(conv, num_views=3, seed=0).state_dict(), id="more networks"),
-        pytest.param(build_ensemble(conv, num_views=1, seed=0).state_dict(), id="fewer networks"),
-        pytest.param(build_ensemble(lambda: nn.Conv2d(1, 4, 3), num_views=2, seed=0).state_dict(), id="other layers"),
-        pytest.param(
-            build_ensemble(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), num_views=2, seed=0)
-            .state_dict(),
-            id="other classes",
-        ),
-        pytest.param({}, id="nothing"),
+        build_ensemble(conv, num_views=3, seed=0).state_dict(),
+        build_ensemble(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)), num_views=2, seed=0).state_dict(),
+        {},
     ],
-)  # fmt: skip
+    ids=["more networks", "other classes", "nothing"],
+)
 def test_weights_of_another_network_are_refused_by_the_name_of_their_file(tmp_path, state):
     path = saved(tmp_path / "model.pt", state)
     with pytest.raises(ValueError, match="holds the weights of another network than this configuration makes") as error:
