@@ -1,4 +1,4 @@
-"""A look at each case after loading: what would train silently wrong is refused, what can be mended is mended aloud."""
+"""Checks of each case after loading."""
 
 from __future__ import annotations
 

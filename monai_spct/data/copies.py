@@ -1,4 +1,4 @@
-"""Images that lie there twice, under two names."""
+"""Copies of images under other names."""
 
 from __future__ import annotations
 

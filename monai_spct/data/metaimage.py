@@ -1,4 +1,4 @@
-"""MetaImage files (``.mhd`` with ``.raw``, ``.mha``): what their text headers say, and whether it is true.
+"""MetaImage files (``.mhd`` with ``.raw``, ``.mha``), with checks of their headers.
 
 ITK reads the voxels. It takes defaults for lines that it does not understand, fills with anything what is missing of a
 file, and follows any name of a data file, all without a word, so the header is parsed here and compared.

@@ -1,4 +1,4 @@
-"""A look at all cases before a training: headers, voxels, and who is on which side; all that is wrong at once."""
+"""Checks of all cases before a training."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def _headers(case: _Case, in_channels: int | None, *, labeled: bool) -> list[Fin
 
 
 def _geometry(cases: Sequence[_Case]) -> list[Finding]:
-    """What only the headers of all cases show."""
+    """Checks of the headers of all cases together."""
     opened = {case.name: case.opened for case in cases if case.opened is not None}
     if not opened:
         return []
@@ -327,7 +327,7 @@ def _named(file: str, error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what readers say beside their errors, which names no file."""
+    """Mute what readers log besides their errors: it names no file."""
     with LoggingOutputSuppressor(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""What images, labels and lists of cases must satisfy: each rule is one function with one message, or none.
+"""Rules for images, labels and lists of cases; each returns a message, or ``None``.
 
 ``name`` is that of the case or file, for the message.
 """
@@ -44,14 +44,14 @@ def refuse(problem: str | None) -> None:
 
 
 def channel_count(name: str, channels: int, in_channels: int | None) -> str | None:
-    """Number of channels of an image, and how many there must be, if that is known."""
+    """An image has ``in_channels`` channels, if that is given."""
     if in_channels in (None, channels):
         return None
     return f"the image of {name} must have `in_channels` = {in_channels} channels, got {channels}."
 
 
 def channel_grids(channels: Sequence[tuple[object, tuple[int, ...], ArrayLike]]) -> str | None:
-    """File, shape and affine of each channel of one image; they share a grid, up to rounding."""
+    """Channels of one image, given as file, shape and affine, share a grid, up to rounding."""
     first, shape, affine = channels[0]
     for name, its_shape, its_affine in channels[1:]:
         if its_shape != shape:
@@ -122,7 +122,7 @@ def turn(image: ArrayLike, label: ArrayLike, shape: tuple[int, ...]) -> tuple[li
 
 
 def label_values(name: str, wrong: Sequence[float], num_classes: int) -> str | None:
-    """Values of a label that are no classes."""
+    """No value of a label is ``wrong``, that is, no class."""
     if not len(wrong):
         return None
     return (
@@ -132,7 +132,7 @@ def label_values(name: str, wrong: Sequence[float], num_classes: int) -> str | N
 
 
 def unseen_classes(seen: Iterable[int], num_classes: int) -> str | None:
-    """Classes, background included, that the labels of a training have."""
+    """Each class, background included, occurs in the labels of a training."""
     never = sorted(set(range(num_classes)) - set(seen))
     if not never:
         return None
@@ -155,7 +155,7 @@ def contrast(name: str, smallest: float, share: float) -> str | None:
 
 
 def voxel_sizes(file: str, stored: ArrayLike, read: ArrayLike) -> str | None:
-    """Voxel sizes as they stand in a file, and as they are read, in mm."""
+    """The voxel sizes stored in a file are positive; ``read`` is what they are read as, in mm."""
     if np.isfinite(stored).all() and np.min(stored) > 0:
         return None
     return f"the voxel sizes of {file} must be above 0, got {_mm(stored)}; it is read with {_mm(read)}."

@@ -1,4 +1,4 @@
-"""Volumes of the formats that data sets come in: one function looks at a file, and what it returns loads it."""
+"""Volumes in NIfTI and MetaImage files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Name = str | PathLike[str]
 
 
 def open_volume(path: _Name) -> Volume:
-    """Look at a NIfTI or MetaImage file without reading its voxels.
+    """Open a NIfTI or MetaImage file without reading its voxels.
 
     Args:
         path: the file.

@@ -160,13 +160,6 @@ def test_cases_without_a_slice_are_refused():
         SliceDataset([{}, {}], lambda case: {"image": torch.zeros(1, 6, 5, 0)}, keys=["image"])  # noqa: ARG005
 
 
-def test_the_progress_bar_has_a_name_and_is_off_without_one(capsys):
-    SliceDataset(CASES, volume_of)
-    assert capsys.readouterr().err == ""
-    SliceDataset(CASES, volume_of, progress="labeled")
-    assert "loading labeled volumes" in capsys.readouterr().err
-
-
 def test_slices_are_counted_beside_their_volumes(caplog):
     with caplog.at_level(logging.INFO, "monai_spct"):
         SliceDataset(CASES, volume_of, progress="labeled")
