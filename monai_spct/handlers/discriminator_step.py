@@ -35,27 +35,12 @@ class DiscriminatorStep:
 
     Example:
         >>> import torch
-        >>> from monai_spct.engines import SemiSupervisedTrainer
         >>> from monai_spct.handlers import DiscriminatorStep
-        >>> from monai_spct.inferers import SemiSupervisedInferer
-        >>> from monai_spct.networks import Ensemble, Discriminator
-        >>> from monai_spct.objectives import Adversarial, Objective, Supervised, WeightedTerm
-        >>> students = Ensemble([torch.nn.Conv2d(1, 2, 3, padding=1)])
-        >>> judge = Discriminator(num_classes=2, features=4)
-        >>> batch = {"image": torch.rand(2, 1, 64, 64), "label": torch.ones(2, 1, 64, 64)}
-        >>> trainer = SemiSupervisedTrainer(
-        ...     device="cpu",
-        ...     max_epochs=1,
-        ...     train_data_loader=[{**batch, "unlabeled": torch.rand(3, 1, 64, 64)}],
-        ...     network=students,
-        ...     optimizer=torch.optim.RAdam(students.parameters(), lr=0.01),
-        ...     objective=Objective(supervised=Supervised(), adversarial=WeightedTerm(Adversarial(), weight=0.1)),
-        ...     inferer=SemiSupervisedInferer(discriminator=judge),
-        ...     train_handlers=[DiscriminatorStep(judge, torch.optim.Adam(judge.parameters(), lr=1e-4))],
-        ... )
-        >>> trainer.run()
-        >>> trainer.state.output["discriminator_loss"] > 0
-        tensor(True)
+        >>> from monai_spct.networks import Discriminator
+        >>> discriminator = Discriminator(num_classes=2, features=4)
+        >>> step = DiscriminatorStep(discriminator, torch.optim.Adam(discriminator.parameters(), lr=1e-4))
+        >>> sorted(step.state_dict())
+        ['discriminator', 'optimizer']
     """
 
     def __init__(self, discriminator: nn.Module, optimizer: Optimizer) -> None:

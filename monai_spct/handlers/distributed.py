@@ -27,19 +27,14 @@ class AverageBuffers:
 
     Example:
         >>> import torch
-        >>> from monai.engines import SupervisedTrainer
+        >>> from ignite.engine import Engine
+        >>> from monai.engines import IterationEvents
         >>> from monai_spct.handlers import AverageBuffers
-        >>> network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 1), torch.nn.BatchNorm2d(2))
-        >>> trainer = SupervisedTrainer(
-        ...     device="cpu",
-        ...     max_epochs=1,
-        ...     train_data_loader=[{"image": torch.rand(1, 1, 4, 4), "label": torch.zeros(1, 2, 4, 4)}],
-        ...     network=network,
-        ...     optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
-        ...     loss_function=torch.nn.MSELoss(),
-        ...     train_handlers=[AverageBuffers(network)],
-        ... )
-        >>> trainer.run()
+        >>> network = torch.nn.BatchNorm2d(2)
+        >>> trainer = Engine(lambda engine, batch: network(batch))
+        >>> trainer.register_events(*IterationEvents)  # which MONAI's trainers have
+        >>> AverageBuffers(network).attach(trainer)
+        >>> _ = trainer.run([torch.rand(1, 2, 4, 4)])
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -178,12 +178,6 @@ def test_each_volume_of_a_batch_has_its_file_and_a_map_only_where_there_is_one(t
     assert [str(tmp_path / "new" / "out" / f"{name}.nii.gz") in caplog.text for name in "ab"] == [True, True]
 
 
-def test_a_prediction_that_still_needs_gradients_is_written(tmp_path):
-    source = write(tmp_path / "a.nii.gz", np.zeros((3, 4, 2), np.int16))
-    save(tmp_path / "out", item(source, pred=torch.ones(1, 3, 4, 2, requires_grad=True)))
-    assert set(np.unique(nib.load(tmp_path / "out" / "a.nii.gz").dataobj)) == {1}
-
-
 @pytest.mark.parametrize("image", [torch.zeros(1, 3, 4, 2), MetaTensor(torch.zeros(1, 3, 4, 2))], ids=["plain", "meta"])
 def test_an_image_without_a_file_is_refused(tmp_path, image):
     with pytest.raises(ValueError, match="needs images that name their file: load them with `LoadImaged`"):
