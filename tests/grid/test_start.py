@@ -73,9 +73,9 @@ def test_a_failure_is_shown(tmp_path):
 @pytest.mark.parametrize("how", ["the parent is killed", "it is killed", "Ctrl-C"])
 def test_a_command_ends_with_who_started_it(tmp_path, how):
     """And is asked to by SIGTERM, at which a training saves its state."""
-    said, log = (
-        "import signal, time; signal.signal(15, lambda *_: exit(print('asked'))); print('up'); ",
+    log, said = (
         tmp_path / "log",
+        "import signal, time; signal.signal(15, lambda *_: exit(print('asked'))); print('up'); ",
     )
     words = [sys.executable, str(SCRIPT), str(log), "4", sys.executable, "-uc", f"{said}time.sleep(60)"]
     middle = (

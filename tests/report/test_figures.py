@@ -73,7 +73,7 @@ def test_surfaces_are_symmetric_and_reach_ln_2(alpha):
     assert values[4, 13] == pytest.approx(h((one + two) / 2) - (1 - alpha) * (h(one) + h(two)) / 2)
 
 
-@pytest.mark.parametrize("alphas", [(0.0, 0.1, 0.5, 1.0), (0.0,), (0.0, 0.5, 1.0)], ids=len)
+@pytest.mark.parametrize("alphas", [(0.0,), (0.0, 0.5, 1.0)], ids=len)
 def test_all_surfaces_are_on_one_scale(alphas):
     figure = alpha_jsd_figure(alphas)
     *panels, bar = figure.axes
@@ -100,14 +100,12 @@ def test_truth_and_predictions_stand_side_by_side():
     assert [axes.get_title() for axes in figure.axes[:3]] == ["Ground truth", "Mean Teacher", "DAN"]
     labels = [" ".join(words(figure.axes[n])).replace("_\n", "_") for n in (0, 3)]
     assert labels == ["patient001_frame01\nslice 5", "patient001_frame01\nslice 6"]
-    assert [lines(axes) for axes in figure.axes] == [
-        {*COLORS.values()},
-        {WHITE, *COLORS.values()},
-        {WHITE, *COLORS.values()},
-        {*COLORS.values()},
-        {WHITE, COLORS[1]},
-        {WHITE, COLORS[2], COLORS[3]},
-    ]
+    three = set(COLORS.values())
+    first, second = (
+        [three, {WHITE, *three}, {WHITE, *three}],
+        [three, {WHITE, COLORS[1]}, {WHITE, COLORS[2], COLORS[3]}],
+    )
+    assert [lines(axes) for axes in figure.axes] == [*first, *second]
     for axes, name, shift in zip(figure.axes[1:3], columns, (2, -3), strict=True):
         np.testing.assert_array_equal(axes.images[0].get_array(), columns[name][0].image.T)
         predicted, true = (axes.collections[n].get_paths()[0].vertices.min(0) for n in (0, 3))  # of RV

@@ -49,7 +49,6 @@ def runs_with(*cells: dict[str, object]) -> list[Run]:
             [("dan", 0.01), ("dan", 0.1), ("ua_mt", None)],
         ),
         ([{"alpha": 0.1}, {"alpha": 0}], ["alpha"], [(0,), (0.1,)]),
-        ([{"network": "unet"}, {"network": "enet"}], ["network"], [("enet",), ("unet",)]),
         (
             [{"dataset": "acdc", "labeled_ratio": 0.1}, {"dataset": "spleen", "labeled_ratio": 0.2}],
             ["method"],
@@ -72,7 +71,6 @@ def test_lines_are_what_varies_in_the_order_of_the_paper(cells, keys, lines):
         ({"alpha": [0.1, 0.2]}, [1, 2]),
         ({"alpha": None}, [0]),
         ({"alpha": [None, 0.2], "method": "dan"}, [0, 2]),
-        ({"beta": None}, [0, 1, 2]),
         ({"dataset": "acdc"}, [0, 1, 2]),
     ],
     ids=str,

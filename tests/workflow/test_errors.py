@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from monai_spct.workflow import put_the_cause_last
 
 # a component that fails, wrapped by MONAI twice: as a component and as an expression
@@ -17,27 +15,18 @@ def fails():
     try:
         raise RuntimeError("Missing key(s) in state_dict: a, b, c")
     except RuntimeError as error:
-        RAISE
+        {}["aorta"]
 import builtins
 builtins.fails = fails
 ConfigParser({"part": {"_target_": "builtins.fails"}, "run": "$@part.go()"}).get_parsed_content("run")
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "last"),
-    [
-        ('raise ValueError("model.pt is of another network") from error', "model.pt is of another network"),
-        ('{}["aorta"]', "KeyError: 'aorta'"),
-    ],
-    ids=["sentence", "key"],
-)
-def test_an_error_that_monai_wraps_ends_with_its_cause(line, last):
-    code = WRAPPED.replace("RAISE", line)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+def test_an_error_that_monai_wraps_ends_with_its_cause():
+    done = subprocess.run([sys.executable, "-c", WRAPPED], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     lines = done.stderr.strip().splitlines()
-    assert lines[-1] == f"What went wrong: {last}"
+    assert lines[-1] == "What went wrong: KeyError: 'aorta'"
     assert lines.count(lines[-1]) == 1
     # the traceback is there all the same
     assert any(line.startswith("RuntimeError: Failed to instantiate component 'builtins.fails'") for line in lines)
