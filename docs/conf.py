@@ -27,7 +27,7 @@ napoleon_custom_sections = ["Source"]
 
 # names of other projects and of the standard library, which no page here defines
 nitpick_ignore_regex = [
-    (r"py:.*", r"(collections|ignite|matplotlib|monai|nibabel|np|numpy|os|pathlib|torch|types|typing)\..*"),
+    (r"py:.*", r"(collections|ignite|matplotlib|monai|nibabel|np|numpy|os|pandas|pathlib|torch|types|typing)\..*"),
     (r"py:.*", r"(bool|bytes|dict|float|int|list|None|object|set|str|tuple|type)"),
     (r"py:.*", r"(Any|ArrayLike|Callable|DTypeLike|Figure|Iterable|Iterator|Mapping|NDArray|Path|Sequence)"),
     (r"py:.*", r"(Dataset|Engine|Inferer|LossReduction|MapTransform|Metric|Optimizer|Randomizable|Sampler|Tensor)"),

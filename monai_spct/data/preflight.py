@@ -106,8 +106,7 @@ def check_split(
     Of headers: missing, unreadable or truncated files; files that are no volumes of real numbers; numbers of channels;
     grids that differ within a case; impossible or outlying spacings; slices along another axis than the last. Of
     voxels: labels outside the classes; classes that no labeled case has; images that are constant, nearly so, or not
-        finite;
-    damaged files. Of the lists: patients on two sides, and images that occur twice.
+    finite; damaged files. Of the lists: patients on two sides, and images that occur twice.
 
     Args:
         split: the lists of cases.
