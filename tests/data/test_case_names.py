@@ -16,6 +16,10 @@ def test_otherwise_they_are_paths_below_a_folder(root, names):
     assert case_names(["/d/p1/image.nii.gz", "/d/p2/image.nii.gz", "/d/p2/x/b.nii"], root) == names
 
 
+def test_two_slashes_at_the_beginning_are_one():
+    assert case_names(["//p1/image.nii", "/p2/image.nii"]) == ["p1/image", "p2/image"]
+
+
 @pytest.mark.parametrize("batch", [None, {"case": ["a", "b"]}, [{"case": "a"}]], ids=["none", "collated", "too short"])
 def test_a_batch_of_another_kind_gives_no_names(batch):
     assert given_names(batch, 2) == [None, None]
