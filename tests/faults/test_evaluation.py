@@ -22,8 +22,16 @@ def interrupt(_: Path) -> None:
 
 FAULTS = {
     "an image is cut short": lambda path: os.truncate(path, 500),
+    "an image is deleted": Path.unlink,
     "the user interrupts": interrupt,
 }
+each_fault = pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=name, marks=[pytest.mark.every_fault] if "deleted" in name else [])
+        for name, fault in FAULTS.items()
+    ],
+)
 
 
 def broken_off(run, image: str, fault) -> str:
@@ -43,7 +51,7 @@ def whole(data, weights, tmp_path_factory) -> Path:
     return output
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@each_fault
 def test_an_evaluation_has_all_scores_or_none(data, own_data, whole, tmp_path, weights, fault):
     settings = {"ckpt_path": str(weights)}
     output = tmp_path / "output"
@@ -60,7 +68,7 @@ def test_an_evaluation_has_all_scores_or_none(data, own_data, whole, tmp_path, w
         assert (output / "eval" / name).read_text() == (whole / "eval" / name).read_text()
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@each_fault
 def test_an_inference_leaves_whole_predictions_of_the_first_cases(data, own_data, tmp_path, weights, fault):
     images, output = own_data / "training" / "patient001", tmp_path / "output"
     run = predicting("inference", images, output, ckpt_path=str(weights), uncertainty=True)

@@ -35,11 +35,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("name", "size", "settings"),
     [
-        ("eval/history.csv", 10, {}),
-        ("models/last.pt", 4_000_000, {}),
-        ("models/epoch_002.pt", 100_000, {"kept_epochs": [2]}),
+        pytest.param("eval/history.csv", 10, {}, id="history"),
+        pytest.param("models/model.pt", 100_000, {}, id="weights", marks=pytest.mark.every_fault),
+        pytest.param("models/last.pt", 4_000_000, {}, id="checkpoint"),
+        pytest.param("models/epoch_002.pt", 100_000, {"kept_epochs": [2]}, id="kept weights"),
     ],
-    ids=["history", "checkpoint", "kept weights"],
 )
 def test_a_training_ends_with_the_name_of_the_file_and_can_go_on(data, tmp_path, name, size, settings):
     """It does not go on: who trains for days without checkpoints wants to know."""

@@ -24,6 +24,7 @@ from tests.bundles.little import LITTLE, environment, handler, torchrun, typed
 from tests.bundles.states import same
 from tests.faults.runs_to_kill import TRAIN, Ended, Server
 
+EVERY = pytest.mark.every_fault
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells how long others worked")
 
 EPOCHS, ITERATIONS = 3, 4
@@ -159,7 +160,7 @@ def killed(process: int, runs: Runs, number: int) -> Ended:
     return runs.server.wait()
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=EVERY) for n in range(3, 15))])
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(runs, number):
     draws = random.Random(SEED + number)
     output, seen = runs.new(), []
@@ -176,7 +177,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(runs, number):
     assert_gone_on(runs, output, ended)
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=EVERY) for n in range(1, 4))])
 def test_killed_while_it_writes_its_models_it_goes_on_to_the_same_end(runs, number):
     draws = random.Random(SEED - number)
     output, wanted, parts = runs.new(), draws.randint(1, 10), set()
@@ -198,8 +199,9 @@ def test_killed_while_it_writes_its_models_it_goes_on_to_the_same_end(runs, numb
 # Asked to end
 
 
-def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs):
-    draws = random.Random(SEED * 2)
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=EVERY) for n in (1, 2))])
+def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs, number):
+    draws = random.Random(SEED * 2 + number)
     output = runs.new()
     delay = draws.uniform(0, runs.seconds)
     process = runs.start(output, resume=False)
@@ -212,9 +214,14 @@ def test_asked_to_end_at_any_moment_it_goes_on_to_the_same_end(runs):
 
 @pytest.mark.parametrize(
     ("engine", "count", "saved"),
-    [("train#trainer", 6, 7), ("train#trainer", 8, 8), ("validate#evaluator", 6, 12)],
-    ids=["amid an epoch", "last iteration of an epoch", "in the last validation"],
-)  # fmt: skip
+    [
+        pytest.param("train#trainer", 1, 2, id="first iteration", marks=EVERY),
+        pytest.param("train#trainer", 6, 7, id="amid an epoch"),
+        pytest.param("train#trainer", 8, 8, id="last iteration of an epoch"),
+        pytest.param("validate#evaluator", 1, 4, id="in a validation", marks=EVERY),
+        pytest.param("validate#evaluator", 6, 12, id="in the last validation"),
+    ],
+)
 def test_asked_to_end_it_loses_nothing(runs, engine, count, saved):
     """The signal comes after the handlers of an iteration, so that the next one is done too."""
     output = runs.new()
@@ -227,6 +234,18 @@ def test_asked_to_end_it_loses_nothing(runs, engine, count, saved):
     assert iterations_saved(output) == saved
     ended = runs.finish(output)
     assert ended.status == 0, ended.log
+    assert_as_uninterrupted(runs, output)
+
+
+@EVERY
+def test_asked_again_and_again_it_arrives(runs):
+    output, ended = runs.new(), None
+    for _ in range(EPOCHS * ITERATIONS):
+        ended = runs.finish(output, sigterm_at=["train#trainer", 3])
+        if ended.status == 0:
+            break
+        assert ended.status == 128 + signal.SIGTERM, ended.log
+    assert ended.status == 0
     assert_as_uninterrupted(runs, output)
 
 

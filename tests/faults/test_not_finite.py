@@ -27,8 +27,11 @@ WEIGHTS = r"the weights are not finite any more in epoch 2, though its losses ar
 
 @pytest.mark.parametrize(
     ("iteration", "message", "amp"),
-    [(3, LOSS, False), (4, WEIGHTS, True)],
-    ids=["amid an epoch", "in the last iteration of an epoch, amp"],
+    [
+        pytest.param(3, LOSS, False, id="amid an epoch"),
+        pytest.param(4, WEIGHTS, False, id="in the last iteration of an epoch", marks=pytest.mark.every_fault),
+        pytest.param(4, WEIGHTS, True, id="in the last iteration of an epoch, amp"),
+    ],
 )
 def test_a_gradient_that_is_not_a_number_does_not_get_into_a_checkpoint(data, tmp_path, iteration, message, amp):
     loss = CLIFF.format(good=(iteration - 1) * NETWORKS)
@@ -41,7 +44,15 @@ def test_a_gradient_that_is_not_a_number_does_not_get_into_a_checkpoint(data, tm
     assert last_epoch(tmp_path) == 3
 
 
-@pytest.mark.parametrize(("kind", "value"), [("dataset", np.nan), ("unlabeled_dataset", np.inf)])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("dataset", np.nan),
+        pytest.param("dataset", np.inf, marks=pytest.mark.every_fault),
+        pytest.param("unlabeled_dataset", np.nan, marks=pytest.mark.every_fault),
+        ("unlabeled_dataset", np.inf),
+    ],
+)
 def test_an_image_that_is_spoiled_in_memory_stops_the_run_at_its_batch(data, tmp_path, value, kind):
     """Files with such voxels are mended when they are loaded."""
     run = training(data, tmp_path)

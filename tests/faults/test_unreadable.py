@@ -17,6 +17,12 @@ from tests.faults.runs import failure, in_a_process, last_epoch, part, parts_of_
 VALIDATED = {"num_validation": 1, "val_interval": 1}
 
 
+def without_permission(path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("this user may read everything")
+    path.chmod(0)
+
+
 def a_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -27,9 +33,20 @@ FAULTS = {
     "cut short": lambda path: os.truncate(path, 500),
     "a folder in its place": a_folder,
 }
+MORE_FAULTS = {
+    "emptied": lambda path: os.truncate(path, 0),
+    "garbage": lambda path: path.write_bytes(b"garbage " * 100),
+    "without permission": without_permission,
+}
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(pytest.param(fault, id=name) for name, fault in FAULTS.items()),
+        *(pytest.param(fault, id=name, marks=pytest.mark.every_fault) for name, fault in MORE_FAULTS.items()),
+    ],
+)
 def test_a_validation_that_cannot_read_names_the_file(own_data, tmp_path, fault):
     """Images for validation are read by each validation."""
     output = tmp_path / "output"
