@@ -258,6 +258,21 @@ def killed(training: Training) -> None:
     training.workflow.run()
 
 
+def unreadable(training: Training) -> None:
+    """Of the cases to validate, one of the second process ends early, which its header does not show."""
+    if idist.get_rank() == 1:
+        image = Path(training["validate#dataset"].data[0]["image"])
+        image.write_bytes(image.read_bytes()[: image.stat().st_size // 2])
+    training.workflow.run()
+
+
+def stuck() -> None:
+    """The second process is."""
+    if idist.get_rank() == 1:
+        signal.pause()
+    average_over_processes([torch.zeros(1)])
+
+
 def on_gpus(output: Path) -> None:
     """Batch normalizations by NCCL."""
     device = f"cuda:{idist.get_local_rank()}"
@@ -274,10 +289,14 @@ def main(scenario: str, data: Path, output: Path) -> None:
         join_processes(f"cuda:{os.environ['LOCAL_RANK']}")
         on_gpus(output)
         return
-    join_processes("cpu", timeout_minutes=5)
+    join_processes("cpu", timeout_minutes=0.25 if scenario == "stuck" else 5)
     run = partial(Training, data)
     if scenario == "killed":
         killed(run(output / "resumed", num_validation=3))
+    elif scenario == "unreadable":
+        unreadable(run(output / "unreadable", "labeled_only", num_validation=3))
+    elif scenario == "stuck":
+        stuck()
     else:
         look(run, output)
 

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -231,6 +232,21 @@ def test_a_process_that_is_killed_ends_the_other_and_leaves_the_last_checkpoint_
     assert done.returncode != 0
     assert re.search(r"exitcode +: -9", done.stderr)
     assert torch.load(io.BytesIO(checkpoint), weights_only=True)["run"]["epoch"] == 1
+
+
+@pytest.mark.every_fault
+def test_a_case_that_one_of_them_cannot_read_ends_both_and_is_named(place, tmp_path):
+    data = shutil.copytree(place[0], tmp_path / "data")
+    done = torchrun(SCRIPT, "unreadable", data, tmp_path)
+    assert done.returncode != 0
+    assert re.search(r"What went wrong: .*spleen_\d+\.nii\.gz", done.stderr)
+
+
+@pytest.mark.every_fault
+def test_a_process_that_is_stuck_is_not_waited_for_without_end(place):
+    done = torchrun(SCRIPT, "stuck", *place)
+    assert done.returncode != 0
+    assert "Timed out waiting 15000ms" in done.stderr
 
 
 def test_torchrun_without_the_overlay_is_refused_before_anything_is_written(together, tmp_path, monkeypatch):
