@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import get_origin
@@ -55,10 +56,15 @@ def layer_of(package: str) -> int:
     return next(level for level, packages in enumerate(LAYERS) if package in packages)
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports_of(path: Path) -> list[str]:
     """All modules that a file imports, wherever in it, by their absolute names."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -69,13 +75,13 @@ def imports_of(path: Path) -> list[str]:
 
 def calls_of(path: Path) -> list[str]:
     """The last part of the name of everything that a file calls; docstrings do not count."""
-    functions = [n.func for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
+    functions = [n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)]
     return [f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "") for f in functions]
 
 
 def keywords_of(path: Path, function: str) -> list[dict[str, object]]:
     """The literal keyword arguments of each call of a function."""
-    calls = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
+    calls = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)]
     return [
         {item.arg: item.value.value for item in call.keywords if item.arg and isinstance(item.value, ast.Constant)}
         for call in calls
@@ -110,7 +116,7 @@ def test_mathematics_needs_torch_alone(path):
 
 @each_source
 def test_each_module_says_what_it_is_and_what_it_offers(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     docstring = ast.get_docstring(tree)
     assert docstring, "has no docstring"
     assert docstring.splitlines()[0].endswith("."), "the first line is no sentence"
@@ -126,7 +132,7 @@ def test_each_module_says_what_it_is_and_what_it_offers(path):
 def test_public_functions_and_classes_are_in_all(path):
     if path.name == "__init__.py":
         return
-    body = ast.parse(path.read_text(encoding="utf-8")).body
+    body = tree_of(path).body
     names = {n.name for n in body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and not n.name.startswith("_")}
     missing = names - set(importlib.import_module(module_of(path)).__all__)
     assert not missing
