@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections import Counter
@@ -18,6 +17,7 @@ from monai_spct.data.copies import copies
 from monai_spct.data.splits import Case, Split, split_cases
 from monai_spct.files.atomic import replacing
 from monai_spct.files.paths import can_be_called, is_there, leaves_folder
+from monai_spct.functional.spelling import did_you_mean
 
 __all__ = ["read_datalist", "read_or_split", "write_datalist"]
 
@@ -180,7 +180,7 @@ def _content(path: Path) -> dict[str, list[Any]]:
         raise ValueError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict) or not all(isinstance(cases, list) for cases in content.values()):
         raise ValueError(f"{path} must hold an object of lists ({', '.join(_LISTS)}).")
-    _refuse(path, [f"there is no list `{name}`: {_nearest(name, _LISTS)}" for name in content if name not in _LISTS])
+    _refuse(path, [f"there is no list `{name}`.{did_you_mean(name, _LISTS)}" for name in content if name not in _LISTS])
     return content
 
 
@@ -194,7 +194,7 @@ def _malformed(which: str, entry: Any, with_label: bool) -> list[str]:
     if not isinstance(entry, dict):
         return [f'{which} must be an object such as {{"image": "a.nii.gz"}}, got {entry!r}.']
     problems = [
-        f"{which} has an unknown entry `{key}`: {_nearest(key, _ENTRIES)}" for key in entry if key not in _ENTRIES
+        f"{which} has an unknown entry `{key}`.{did_you_mean(key, _ENTRIES)}" for key in entry if key not in _ENTRIES
     ]
     image, label = entry.get("image"), entry.get("label")
     files: dict[str, list[Any]] = {"image": image if isinstance(image, list) else [image]} | (
@@ -273,11 +273,6 @@ def _bad_names(cases: _Listed) -> list[str]:
 def _refuse(path: Path, problems: Sequence[str]) -> None:
     if problems:
         raise ValueError("\n".join([f"{path} cannot be used:", *problems]))
-
-
-def _nearest(name: object, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(names)}."
 
 
 def _each(value: Any, function: Callable[[str], str]) -> Any:

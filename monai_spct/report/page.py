@@ -13,11 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tqdm import tqdm
 
 from monai_spct.files.atomic import replacing
+from monai_spct.functional.spelling import did_you_mean
 from monai_spct.report.figures import draw
 from monai_spct.report.runs import SEED, Run, find_runs
 from monai_spct.report.show import Figure, Show, Table, read_show
 from monai_spct.report.tables import tabulate
-from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["write_report"]
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from monai_spct.functional.spelling import did_you_mean
 from monai_spct.handlers.history import read_history
 from monai_spct.report.names import rank
 from monai_spct.report.show import Figure, Table
-from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["SEED", "Run", "find_runs", "lines_of"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from monai_spct.functional.spelling import did_you_mean
 from monai_spct.workflow import bundles_folder
-from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["FIGURES", "SCORES", "Figure", "Show", "Table", "read_show"]
 

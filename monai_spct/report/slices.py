@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from monai_spct.data.case_names import case_names
+from monai_spct.functional.spelling import did_you_mean
 from monai_spct.report.runs import Run
-from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["PredictedSlice", "predicted_slices"]
 

@@ -14,12 +14,12 @@ from fire.parser import DefaultParseValue
 from monai.bundle import ConfigParser
 
 from monai_spct.data.rules import SIDE
+from monai_spct.functional.spelling import did_you_mean
 from monai_spct.workflow.comparison import PLACES, without_places
 from monai_spct.workflow.errors import in_words
 from monai_spct.workflow.folder import bundles_folder
 from monai_spct.workflow.output_dir import digest
 from monai_spct.workflow.run import check_settings
-from monai_spct.workflow.spelling import did_you_mean
 
 __all__ = ["OPTIONS", "Cell", "find_table", "read_cells"]
 

@@ -24,10 +24,10 @@ from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, Referenc
 from monai_spct.data import Split
 from monai_spct.data.rules import SIDE
 from monai_spct.files.atomic import replacing
+from monai_spct.functional.spelling import did_you_mean, nearest
 from monai_spct.workflow.comparison import without_places
 from monai_spct.workflow.errors import put_the_cause_last
 from monai_spct.workflow.processes import refuse_processes_apart
-from monai_spct.workflow.spelling import did_you_mean, nearest
 
 __all__ = ["bundle_root", "check_settings", "flag", "settings_of_run", "tell_results"]
 

@@ -94,7 +94,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("lists", "messages"),
     [
-        ({"labelled": [], "training": []}, ["no list `labelled`: did you mean `labeled`?", "`training`"]),
+        ({"labelled": [], "training": []}, ["no list `labelled`. Did you mean `labeled`?", "`training`"]),
         ({"labeled": ["a.nii"]}, ["case 1 of `labeled` must be an object such as", "got 'a.nii'"]),
         (
             {"labeled": [a("a.nii"), {"label": "b.nii"}], "test": [a("c.nii", ["d.nii"])]},
@@ -105,7 +105,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path, text, message):
             ],
         ),
         ({"unlabeled": [a([])]}, ["got []"]),
-        ({"unlabeled": [a("a.nii", patients="p")]}, ["unknown entry `patients`: did you mean `patient`?"]),
+        ({"unlabeled": [a("a.nii", patients="p")]}, ["unknown entry `patients`. Did you mean `patient`?"]),
         ({"unlabeled": [a("a.nii", patient=None)]}, ["`patient` of case 1 of `unlabeled` must be a name, got None"]),
     ],
     ids=["list", "string", "missing", "no file", "unknown", "patient"],

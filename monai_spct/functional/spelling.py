@@ -22,7 +22,7 @@ def did_you_mean(name: object, names: Iterable[str], *, prefix: str = "") -> str
         prefix: shown before the suggestion.
 
     Example:
-        >>> from monai_spct.workflow.spelling import did_you_mean
+        >>> from monai_spct.functional.spelling import did_you_mean
         >>> did_you_mean("max_epoch", ["epoch_length", "max_epochs"])
         ' Did you mean `max_epochs`?'
         >>> did_you_mean("xyzzy", ["max_epochs"])
