@@ -18,6 +18,7 @@ from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, S
 from monai_spct.transforms import RandomQuarterTurn
 from tests.benchmarks import growth, inference, kernels, memory, soak, step
 from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task, plain_copy
+from tests.forks import forked
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,8 @@ def test_a_quick_run_of_the_inference_benchmark(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the books of Linux")
-def test_a_quick_run_of_the_memory_benchmark(tmp_path):
+def test_a_quick_run_of_the_memory_benchmark(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory.subprocess, "run", lambda words, cwd, **_: forked(words[1:], cwd))
     options = ["--volumes", "2", "--size", "48", "--slices", "4", "--image-size", "32", "--rows", "data"]
     result = memory.main(["--folder", str(tmp_path), *options, "--output", str(tmp_path / "memory.json")])
     assert json.loads((tmp_path / "memory.json").read_text()) == result

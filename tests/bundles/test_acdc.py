@@ -42,6 +42,7 @@ from tests.bundles.little import (
     written,
 )
 from tests.bundles.states import loaded_safely, same
+from tests.forks import forked
 
 STRUCTURES = ("RV", "Myo", "LV")
 LOSSES = ("loss", "supervised_loss", "co_training_loss", "consistency_loss")
@@ -710,7 +711,7 @@ def real_data() -> Path:
 def test_real_patients_train_as_in_the_paper_with_seven_of_75_labeled(tmp_path, real_data):
     words = typed("training", config("train"), SMALL, dataset_dir=real_data, output_dir=tmp_path, max_epochs=1,
                   epoch_length=2)  # fmt: skip
-    done = python(words, cwd=tmp_path)
+    done = forked(words, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\nlabeled: 7 patients, 14 cases\nunlabeled: 68 patients, 136 cases\n" in done.stdout
     assert "\ntest: 25 patients, 50 cases\n" in done.stdout

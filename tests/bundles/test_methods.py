@@ -15,8 +15,9 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 from monai_spct.data import acdc_cases, split_cases, write_promise12_phantom, write_spleen_phantom
 from monai_spct.handlers import scalars
 from monai_spct.networks import Discriminator, Ensemble
-from tests.bundles.little import BUNDLES, config, failure, overlay, part, python, training, typed
+from tests.bundles.little import BUNDLES, config, failure, overlay, part, training, typed
 from tests.bundles.states import loaded_safely, same
+from tests.forks import forked
 
 
 class Method(NamedTuple):
@@ -373,7 +374,7 @@ def test_dan_is_trained_and_evaluated_on_the_phantom_from_the_command_line(tmp_p
         ("evaluating", "evaluate", {}, []),
     ):
         names = [f"{BUNDLES.name}/{file}.json" for file in (f"acdc/configs/{name}", "acdc/configs/phantom", *overlays)]
-        done = python(typed(verb, *names, output_dir=tmp_path, **size, **more), cwd=BUNDLES.parent)
+        done = forked(typed(verb, *names, output_dir=tmp_path, **size, **more), BUNDLES.parent)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
     last = torch.load(tmp_path / "models" / "last.pt", weights_only=True)

@@ -16,6 +16,7 @@ from monai_spct.handlers import read_history
 from tests.bundles.in_two_processes import MORE
 from tests.bundles.little import LITTLE, config, failure, predicting, torchrun, training, typed, written
 from tests.bundles.states import same
+from tests.forks import two_forked
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
 
@@ -109,15 +110,15 @@ def killed(place) -> tuple[subprocess.CompletedProcess[str], bytes]:
 
 
 @pytest.fixture(scope="module")
-def looked_into(place, killed) -> tuple[Path, subprocess.CompletedProcess[str]]:  # noqa: ARG001 - it is resumed
-    return place[1], torchrun(SCRIPT, "look", *place)
+def looked_into(place, killed) -> tuple[Path, list[subprocess.CompletedProcess[str]]]:  # noqa: ARG001 - it is resumed
+    return place[1], two_forked(["-m", "tests.bundles.in_two_processes", "look", *place])
 
 
 @pytest.fixture(scope="module")
 def seen(looked_into) -> dict[str, dict[str, list]]:
     """What each process saw, by run and name: a list with a digest for each iteration, of the first and the second."""
     output, done = looked_into
-    assert (output / "seen.json").is_file(), done.stderr
+    assert (output / "seen.json").is_file(), "".join(one.stderr for one in done)
     return json.loads((output / "seen.json").read_text())
 
 
@@ -222,8 +223,8 @@ def test_a_batch_normalization_makes_a_difference(seen):
 
 def test_a_loss_that_is_not_finite_in_one_of_them_ends_both_before_they_save(looked_into, seen):  # noqa: ARG001
     output, done = looked_into
-    assert done.returncode != 0
-    assert "the loss is not finite in epoch 2, iteration 4: loss nan" in done.stderr
+    assert [one.returncode for one in done] == [1, 1]
+    assert "the loss is not finite in epoch 2, iteration 4: loss nan" in done[1].stderr
     assert torch.load(output / "failing" / "models" / "last.pt", weights_only=True)["run"]["epoch"] == 1
 
 

@@ -19,8 +19,9 @@ from monai.transforms import Compose
 
 from monai_spct.data import read_datalist, split_cases
 from monai_spct.networks import ENet, build_ensemble
-from tests.bundles.little import BUNDLES, LITTLE, ROOT, config, failure, part, predicting, python, training, written
+from tests.bundles.little import BUNDLES, LITTLE, ROOT, config, failure, part, predicting, training, written
 from tests.bundles.states import same
+from tests.forks import forked
 
 PAGE = ROOT / "docs" / "how-to" / "train_on_your_own_data.md"
 SHAPE, SPACING = (48, 40, 4), (1.0, 1.2, 5.0)
@@ -82,7 +83,7 @@ def guide(tmp_path_factory) -> Guide:
     for line in (make.replace("/data/liver", "data"), *rest[:3]):
         more = little if " training " in line else {"max_pictures": 1} if "monai.bundle" in line else {}
         words = [str(word) for name, value in more.items() for word in (f"--{name}", value)]
-        done.append(python([*shlex.split(line)[1:], *words], cwd=place))
+        done.append(forked([*shlex.split(line)[1:], *words], place))
     return Guide(place, done)
 
 

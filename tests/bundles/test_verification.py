@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,34 +14,21 @@ import torch
 from monai.bundle import load_bundle_config
 
 from monai_spct.networks import ENet, build_ensemble, load_weights
-from tests.bundles.little import BUNDLES, ROOT, environment
+from tests.bundles.little import BUNDLES, ROOT
 from tests.bundles.metadata_schema import SCHEMA
+from tests.forks import forked
 
 GUIDE = ROOT / "docs" / "how-to" / "export.md"
 NETWORKS = {"acdc": (1, 4), "prostate": (2, 2), "spleen": (3, 2)}  # networks of the weights, and classes
 EXPORTED = "prostate"  # here; that of the guide is acdc
 EACH_BUNDLE = pytest.mark.parametrize("bundle", NETWORKS)
 
-# `python -m monai.bundle ...` for each line of words, in one process, which saves the seconds that imports take
-SEVERAL_COMMANDS = """
-import json, runpy, sys
-for words in json.load(sys.stdin):
-    sys.argv = ["monai.bundle", *words]
-    print("$", *words, flush=True)
-    runpy.run_module("monai.bundle", run_name="__main__", alter_sys=True)
-"""
-
 
 def run(commands: list[list[str]], cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", SEVERAL_COMMANDS],
-        input=json.dumps(commands),
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment(),
-        timeout=540,
-    )
+    """What all said; the status is that of the first one that failed."""
+    done = [forked(["-m", "monai.bundle", *words], cwd) for words in commands]
+    said = ("".join(getattr(one, stream) for one in done) for stream in ("stdout", "stderr"))
+    return subprocess.CompletedProcess(commands, next((d.returncode for d in done if d.returncode), 0), *said)
 
 
 def network_of(folder: Path) -> torch.nn.Module:

@@ -1,9 +1,6 @@
 """The check from the command line: what it prints, and its exit status."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import nibabel as nib
@@ -11,10 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import monai_spct
 from monai_spct.cli import app
 from monai_spct.data import write_acdc_phantom
 from monai_spct.workflow import bundles_folder
+from tests.forks import forked
 
 CONFIG = str(bundles_folder() / "acdc" / "configs" / "train.json")
 
@@ -55,12 +52,8 @@ def test_the_command_takes_lists_of_files_and_options_as_a_training_does(tmp_pat
     [label] = (data / "training" / "patient001").glob("*_frame01_gt.nii.gz")
     rewritten(label, np.full(nib.load(label).shape, 3, np.uint8))
     (tmp_path / "one.json").write_text(json.dumps({"structures": {"1": "RV"}}))
-    paths = os.pathsep.join(p for p in (str(Path(monai_spct.__file__).parents[1]), os.environ.get("PYTHONPATH")) if p)
-    command = [sys.executable, "-m", "monai_spct", "check", "--config_file", f"['{CONFIG}','one.json']"]
-    done = subprocess.run(
-        [*command, "--dataset_dir", str(data), "--labeled_ratio", "1"],
-        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    command = ["-m", "monai_spct", "check", "--config_file", f"['{CONFIG}','one.json']"]
+    done = forked([*command, "--dataset_dir", data, "--labeled_ratio", "1"], tmp_path)
     assert done.returncode == 1, done.stderr
     wrong = "error: the label of patient001_frame01 must hold whole numbers from 0 to 1 (`num_classes` is 2)"
     assert wrong in done.stdout

@@ -164,7 +164,7 @@ def load(case):
 if __name__ == "__main__":
     multiprocessing.set_start_method("forkserver")
     slices = SliceDataset([{}], load)
-    loader = PairedLoader(slices, slices, labeled_batch_size=2, unlabeled_batch_size=3, epoch_length=2, num_workers=1)
+    loader = PairedLoader(slices, labeled_batch_size=2, epoch_length=2, num_workers=1)
     print(len(list(loader)), flush=True)
 """
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from monai_spct.data import (
     write_spleen_phantom,
 )
 from monai_spct.data.metaimage import open_metaimage
+from tests.forks import forks
 
 WRITERS = {
     "acdc": (write_acdc_phantom, acdc_cases),
@@ -301,23 +301,22 @@ def test_two_at_once_make_one_phantom(tmp_path):
     assert content(tmp_path / "a") == content(write_acdc_phantom(tmp_path / "b", **SMALL))
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system cannot kill a process that way")
+@pytest.mark.skipif(sys.platform != "linux", reason="forks processes")
 def test_a_killed_phantom_is_never_taken_for_data(tmp_path):
     code = (
         "import sys; from monai_spct.data import write_acdc_phantom; "
         "write_acdc_phantom(sys.argv[1], patients=999, size=(40, 44), spacing=(3.2, 3.5), slices=(4, 5))"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a")], env=environment)
+    said = tmp_path.with_suffix(".log")
+    process = forks().start(["-c", code, str(tmp_path / "a")], cwd=tmp_path, out=said, err=said)
     try:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".a.*/a/training/patient003")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, said.read_text()
             time.sleep(0.02)
     finally:
-        process.kill()
-        process.wait()
+        os.kill(process, signal.SIGKILL)
+    assert forks().wait(process)[0] == -signal.SIGKILL
     assert not (tmp_path / "a").exists()
     assert len(acdc_cases(write_acdc_phantom(tmp_path / "a", **SMALL))) == 4
 

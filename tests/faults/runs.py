@@ -26,7 +26,8 @@ from monai.bundle import ConfigWorkflow
 
 from monai_spct.handlers import read_history
 from tests.bundles import little
-from tests.bundles.little import ROOT, failure, part, predicting, python
+from tests.bundles.little import ROOT, failure, part, predicting
+from tests.forks import forked
 
 __all__ = ["failure", "part", "predicting", "training"]
 
@@ -78,7 +79,7 @@ def last_epoch(output: Path) -> int:
 def in_a_process(fault: str, data: Path, output: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
     """A training with a fault in its second epoch; it must end within the time."""
     settings = {**settings, "data": str(data), "output": str(output)}
-    return python(["-W", "ignore", "-m", "tests.faults.runs", json.dumps(settings), fault], cwd=ROOT)
+    return forked(["-W", "ignore", "-m", "tests.faults.runs", json.dumps(settings), fault], ROOT)
 
 
 def kill_a_worker(run: ConfigWorkflow, number: int) -> None:

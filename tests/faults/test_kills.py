@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import random
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from monai_spct.data import write_acdc_phantom
 from monai_spct.handlers import read_history
-from tests.bundles.little import LITTLE, environment, handler, torchrun, typed
+from tests.bundles.little import LITTLE, ROOT, environment, handler, typed
 from tests.bundles.states import same
-from tests.faults.runs_to_kill import TRAIN, Ended, Server
+from tests.faults.runs_to_kill import TRAIN
+from tests.forks import forks, two_forked
 
 EVERY = pytest.mark.every_fault
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells how long others worked")
@@ -46,13 +48,21 @@ SETTINGS = {
 SEED = 20261128
 
 
+@dataclass
+class Ended:
+    """How a training ended, how many seconds it worked, and what it said."""
+
+    status: int
+    seconds: float
+    log: str
+
+
 class Runs:
     """Where trainings go, what an uninterrupted one left, and how long it worked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.data = write_acdc_phantom(folder / "data", patients=4, size=(40, 44), spacing=(3.2, 3.5), slices=(4, 5))
-        self.server = Server()
         self.number = 0
         self.whole = self.new()
         ended = self.finish(self.whole, resume=False)
@@ -63,20 +73,22 @@ class Runs:
         self.number += 1
         return self.folder / f"run_{self.number:02d}"
 
-    def start(self, output: Path, *, resume: bool, **how: Any) -> int:
-        where = {"dataset_dir": str(self.data), "cache_dir": str(output / "cache")}
-        return self.server.start(output, **SETTINGS, **where, resume=resume, **how)
+    def start(self, output: Path, *, resume: bool, sigterm_at: list[Any] | None = None) -> int:
+        where = {"dataset_dir": str(self.data), "cache_dir": str(output / "cache"), "output_dir": str(output)}
+        words = ["-m", "tests.faults.runs_to_kill", json.dumps({**SETTINGS, **where, "resume": resume})]
+        self.log = output.with_suffix(".log")
+        return forks().start([*words, json.dumps(sigterm_at)], cwd=ROOT, out=self.log, err=self.log)
 
-    def finish(self, output: Path, *, resume: bool = True, **how: Any) -> Ended:
-        self.start(output, resume=resume, **how)
-        return self.server.wait()
+    def wait(self, process: int) -> Ended:
+        return Ended(*forks().wait(process), self.log.read_text())
+
+    def finish(self, output: Path, *, resume: bool = True, sigterm_at: list[Any] | None = None) -> Ended:
+        return self.wait(self.start(output, resume=resume, sigterm_at=sigterm_at))
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Iterator[Runs]:
-    result = Runs(tmp_path_factory.mktemp("kills"))
-    yield result
-    result.server.close()
+def runs(tmp_path_factory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("kills"))
 
 
 # What has to be the same
@@ -157,7 +169,7 @@ def let_it_work(process: int, seconds: float) -> None:
 def killed(process: int, runs: Runs, number: int) -> Ended:
     with contextlib.suppress(ProcessLookupError):  # it is done
         os.kill(process, number)
-    return runs.server.wait()
+    return runs.wait(process)
 
 
 @pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=EVERY) for n in range(3, 15))])
@@ -252,10 +264,10 @@ def test_asked_again_and_again_it_arrives(runs):
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no Gloo")
 def test_two_processes_of_which_one_is_asked_end_together_and_go_on_together(runs):
     output = runs.folder / "two"
-    done = torchrun("-m", "tests.faults.two_to_end", runs.data, output)
-    assert done.returncode == 0, done.stderr
+    first, second = two_forked(["-m", "tests.faults.two_to_end", runs.data, output])
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert [(output / f"statuses_{rank}.txt").read_text() for rank in (0, 1)] == ["[0, 143, 0]"] * 2
-    assert "the state after iteration 10, in epoch 1," in done.stderr
+    assert "the state after iteration 10, in epoch 1," in first.stderr
     expected, found = states(output / "whole"), states(output / "parts")
     assert [name for name in expected if not same(expected[name], found[name])] == []
     assert rows(output / "parts") == rows(output / "whole")

@@ -1,9 +1,7 @@
 """What the tests of grids share."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,8 +9,9 @@ import pytest
 
 from monai_spct.data import write_acdc_phantom
 from monai_spct.workflow import bundles_folder
+from tests.forks import forked
 
-SNAKEMAKE = [sys.executable, "-m", "snakemake", "--snakefile", str(bundles_folder() / "experiments" / "Snakefile")]
+SNAKEMAKE = ["-m", "snakemake", "--snakefile", str(bundles_folder() / "experiments" / "Snakefile")]
 
 
 def write(path: Path, content: object) -> Path:
@@ -28,12 +27,10 @@ def write_table(path: Path, *rows: Mapping[str, object]) -> Path:
     return write(path, "".join("\t".join(line) + "\n" for line in lines))
 
 
-def grid(folder: Path, table: Path, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess:
+def grid(folder: Path, table: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
     """Snakemake, run in a folder to its end."""
-    return subprocess.run(
-        [*SNAKEMAKE, "--cores", "1", *words[1:], "--config", f"table={table}", *words[0].split()],
-        cwd=folder, capture_output=True, text=True, timeout=540, env={**os.environ, **(env or {})},
-    )  # fmt: skip
+    given = [*SNAKEMAKE, "--cores", "1", *words[1:], "--config", f"table={table}", *words[0].split()]
+    return forked(given, folder, **env)
 
 
 @pytest.fixture(scope="package")

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from filelock import FileLock, Timeout
+from typer.testing import CliRunner
 
+from monai_spct.cli import app
+from monai_spct.workflow.cells import read_cells
+from tests.bundles.little import python
+from tests.forks import forked
 from tests.grid.conftest import SNAKEMAKE, grid, write_table
 
 SMALL = {"dataset": "acdc", "method": "mean_teacher", "num_validation": 0, "crop_size": 32, "epoch_length": 12}
@@ -43,11 +48,8 @@ def test_what_is_run_again(tmp_path, tiny, cases):
     assert [json.loads(path.read_text())["axes"]["works"] for path in tmp_path.rglob("cell.json")].count(False) == 1
 
     write_table(table, {**row, "seed": 0}, {**row, "seed": 2})
-    done = grid(tmp_path, table, given, "cells")
+    done = grid(tmp_path, table, given, "cells", "--dry-run")
     assert (done.returncode, jobs(done.stdout + done.stderr)) == (0, {"train": 1, "evaluate": 1}), done.stderr
-    second = places(tmp_path / "runs", "summary.json")
-    assert len(second) == 2
-    assert second.items() > first.items()
 
     (cases / "p3").touch()  # another list of cases, although there is a report of the old ones
     report = tmp_path / "runs" / "report" / "mine" / "report.html"
@@ -55,13 +57,12 @@ def test_what_is_run_again(tmp_path, tiny, cases):
     report.touch()
     done = grid(tmp_path, table, given, "--dry-run")
     assert jobs(done.stdout + done.stderr) == {"train": 2, "evaluate": 2, "report": 1}
-    assert places(tmp_path / "runs", "summary.json") == second
+    assert places(tmp_path / "runs", "summary.json") == first
 
 
 def test_mistakes_are_refused_before_anything_starts(tmp_path, tiny, cases):
     table = write_table(tmp_path / "mine.tsv", {"dataset": "tiny", "seed": 0}, {"dataset": "tiny", "max_epoch": 7})
-    words = [sys.executable, "-m", "monai_spct", "grid", str(table), f"tiny={cases}", f"bundles={tiny}", "--cores", "1"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = grid(tmp_path, table, f"tiny={cases} bundles={tiny}")
     assert done.returncode != 0
     assert "mine.tsv, row 2: `max_epoch` is no key of these configs. Did you mean `max_epochs`?" in done.stderr
     assert not (tmp_path / "runs").exists()
@@ -69,14 +70,13 @@ def test_mistakes_are_refused_before_anything_starts(tmp_path, tiny, cases):
 
 @pytest.mark.parametrize("words", [["--cores", "1"], ["mine.tsv", "/data/ACDC"], []], ids=["table", "data", "nothing"])
 def test_a_command_that_is_none_says_what_comes_first(words):
-    done = subprocess.run([sys.executable, "-m", "monai_spct", "grid", *words], capture_output=True, text=True)
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["grid", *words])
+    assert done.exit_code == 2
     assert "table comes first" in done.stderr or "after the table comes DATASET=FOLDER" in done.stderr
 
 
 def test_the_first_table_of_the_paper_is_45_trainings(tmp_path, data):
-    words = [sys.executable, "-m", "monai_spct", "grid", "acdc_dsc", "--cores", "2", f"acdc={data}", "--dry-run"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = forked(["-m", "monai_spct", "grid", "acdc_dsc", "--cores", "2", f"acdc={data}", "--dry-run"], tmp_path)
     assert jobs(done.stdout + done.stderr) == {"train": 45, "evaluate": 45, "report": 1}
     assert not (tmp_path / "runs").exists()
 
@@ -84,18 +84,19 @@ def test_the_first_table_of_the_paper_is_45_trainings(tmp_path, data):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent has ended")
 def test_after_a_kill_in_a_training_it_ends_with_the_same_weights(tmp_path, data):
     """Bit by bit, and what was being trained is not trained from the start."""
-    write_table(tmp_path / "mine.tsv", SMALL)
+    table = write_table(tmp_path / "mine.tsv", SMALL)
+    [cell] = read_cells(table, data={"acdc": str(data)})
     for name in ("killed", "whole"):
         (tmp_path / name).mkdir()
-    words = [*SNAKEMAKE, "--cores", "1", "cells", "--config", f"table={tmp_path / 'mine.tsv'}", f"acdc={data}"]
+    words = [sys.executable, *SNAKEMAKE, "--cores", "1", "--config", f"table={table}", f"acdc={data}"]
     with subprocess.Popen(words, cwd=tmp_path / "killed", stderr=subprocess.DEVNULL) as snakemake:
         wait_for(lambda: list((tmp_path / "killed").rglob("models/last.pt")))
         os.kill(snakemake.pid, signal.SIGKILL)
-    (folder,) = (path.parent for path in (tmp_path / "killed").rglob("cell.json"))
+    folder = tmp_path / "killed" / "runs" / cell.name
     wait_for(lambda: is_free(folder))
     assert not (folder / "trained.json").exists()
-    for name in ("killed", "whole"):
-        assert grid(tmp_path / name, tmp_path / "mine.tsv", f"acdc={data}", "cells").returncode == 0
+    assert grid(tmp_path / "killed", table, f"acdc={data}", f"runs/{cell.name}/trained.json").returncode == 0
+    assert python(cell.training[1:], cwd=tmp_path / "whole").returncode == 0
     assert "resuming after epoch" in (folder / "training.log").read_text()
     killed, whole = (next((tmp_path / name).rglob("models/model.pt")) for name in ("killed", "whole"))
     killed, whole = (torch.load(path, weights_only=True) for path in (killed, whole))
@@ -133,9 +134,10 @@ def test_slurm_runs_the_same_file(tmp_path, tiny, cases):
     table = write_table(tmp_path / "mine.tsv", {"dataset": "tiny", "seed": 0})
     env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "STUB": str(tmp_path / "stub")}
     options = ["--executor", "slurm", "-j", "2", "--slurm-init-seconds-before-status-checks", "1"]
-    done = grid(tmp_path, table, f"bundles={tiny} tiny={cases}", "cells", *options, env=env)
+    [cell] = read_cells(table, bundles=tiny, data={"tiny": str(cases)})
+    done = grid(tmp_path, table, f"bundles={tiny} tiny={cases}", f"runs/{cell.name}/trained.json", *options, **env)
     assert done.returncode == 0, done.stderr
-    assert len(places(tmp_path / "runs", "summary.json")) == 1
+    assert (tmp_path / "runs" / cell.name / "trained.json").is_file()
     assert "--gpus=1" in (tmp_path / "stub" / "1").read_text().replace("--gpus 1", "--gpus=1")
 
 

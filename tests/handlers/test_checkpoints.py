@@ -23,7 +23,7 @@ from monai_spct.files import save_atomically
 from monai_spct.functional import geometric_growth, sigmoid_rampup
 from monai_spct.handlers import EMATeacher, SaveBest, SaveCheckpoints, SaveHistory
 from monai_spct.inferers import SemiSupervisedInferer
-from monai_spct.networks import ENet, build_ensemble, frozen_copy
+from monai_spct.networks import build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, WeightedTerm
 from monai_spct.transforms import RandomQuarterTurn
 from tests.bundles.states import same
@@ -31,8 +31,10 @@ from tests.bundles.states import same
 ITERATIONS, EPOCHS = 2, 4
 
 
-def small_enet() -> ENet:
-    return ENet(features=4, dropout=(0.1, 0.2))
+def small_network() -> nn.Module:
+    """With running statistics and dropout, as an ENet has them."""
+    first, last = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+    return nn.Sequential(first, nn.BatchNorm2d(4), nn.PReLU(), nn.Dropout2d(0.2), last)
 
 
 def cases(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
@@ -51,7 +53,7 @@ class Run:
 
     def __init__(self, folder, *, resume=False, max_epochs=EPOCHS, sigterm_at=None, **settings) -> None:
         transform = RandomQuarterTurn(seed=0)
-        self.students = build_ensemble(small_enet, num_views=2, seed=0)
+        self.students = build_ensemble(small_network, num_views=2, seed=0)
         self.teachers = frozen_copy(self.students)
         optimizer = torch.optim.RAdam(self.students.parameters(), lr=0.01)
         total = ITERATIONS * EPOCHS
@@ -150,7 +152,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(tmp_path, uninterrupt
 
 def test_the_model_file_is_the_predictor_alone(uninterrupted):
     run, folder = uninterrupted
-    fresh = build_ensemble(small_enet, num_views=2, seed=5).eval()
+    fresh = build_ensemble(small_network, num_views=2, seed=5).eval()
     fresh.load_state_dict(torch.load(folder / "models" / "model.pt", weights_only=True))
     image = torch.rand(1, 1, 32, 32)
     assert torch.equal(fresh(image), run.teachers(image))

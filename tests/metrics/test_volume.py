@@ -2,10 +2,7 @@
 
 import json
 import math
-import subprocess
-import sys
 from itertools import product
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -28,6 +25,7 @@ from monai_spct.metrics.volume import (
     summarize,
     write_scores,
 )
+from tests.forks import two_forked
 
 CARDIAC = {1: "RV", 2: "Myo", 3: "LV"}
 
@@ -271,13 +269,12 @@ def test_a_case_with_a_name_is_scored_under_it(given, expected):
 
 
 PROCESS = """
-import sys, torch, torch.distributed as dist
+import torch, torch.distributed as dist
 from monai.data import MetaTensor
 from monai_spct.metrics.volume import VolumeScores
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+dist.init_process_group("gloo")
 metric = VolumeScores(structures=["LV"])
-for case in [["a", "b"], ["c", "a"]][rank]:  # three cases; a sampler repeats the first to fill the second process
+for case in [["a", "b"], ["c", "a"]][dist.get_rank()]:  # of three; a sampler repeats the first to fill the second
     label = MetaTensor(torch.ones(1, 4, 4, 4), affine=torch.eye(4), meta={"filename_or_obj": case + ".nii.gz"})
     metric.update(([label * (case != "c")], [label]))
 print(metric.compute(), [row.case for row in metric.rows])
@@ -285,19 +282,10 @@ dist.destroy_process_group()
 """
 
 
-def test_every_case_counts_once_over_two_processes(tmp_path):
-    root = Path(__file__).parents[2]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", PROCESS, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=root,
-        )
-        for rank in (0, 1)
-    ]
+def test_every_case_counts_once_over_two_processes():
+    done = two_forked(["-W", "ignore", "-c", PROCESS])
     # before which Gloo tells of its connections, in torch 2.8
-    outputs = [process.communicate(timeout=300)[0].splitlines()[-1] for process in processes]
+    outputs = [one.stdout.splitlines()[-1] for one in done]
     assert outputs == [f"{2 / 3} ['a', 'b', 'c']"] * 2
 
 

@@ -3,8 +3,6 @@
 import base64
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 
 from monai_spct.cli import app
 from monai_spct.report import Figure, Show, Table, write_report
+from tests.forks import forked
 from tests.report.made_up import make_runs
 
 BETTER = {"labeled_only": (0.0, 0.02), "ua_mt": (0.04, 0.06)}
@@ -108,8 +107,7 @@ def test_pictures_that_cannot_be_drawn_are_explained_and_the_rest_is_there(folde
 def test_a_report_on_the_command_line(folder):
     (folder.parent / "mine.yaml").write_text("title: Mine\nshow: [{table: dsc}]")
     words = ["report", "runs", "--to", "here/it", "--show", "mine.yaml", "--data", "acdc=/data/acdc"]
-    words = [sys.executable, "-W", "error::FutureWarning", "-m", "monai_spct", *words]
-    done = subprocess.run(words, cwd=folder.parent, capture_output=True, text=True, check=False, timeout=120)
+    done = forked(["-W", "error::FutureWarning", "-m", "monai_spct", *words], folder.parent)
     assert (done.returncode, done.stdout.strip()) == (0, str(Path("here/it/report.html"))), done.stderr
     assert "Mine" in Page((folder.parent / "here" / "it" / "report.html").read_text(encoding="utf-8")).said
     assert not (folder / "report").exists()
@@ -138,10 +136,19 @@ def test_a_figure_of_a_formula_needs_no_runs(tmp_path):
     assert names(tmp_path / "report") == {"report.html", "report.md", "1_alpha_jsd.png"}, result.stderr
 
 
+WITHOUT_PANDAS = """
+import sys
+for name in list(sys.modules):
+    if name.startswith(("pandas", "monai_spct.report")):
+        del sys.modules[name]
+from monai_spct.cli import app
+app(["report", "runs"])
+"""
+
+
 def test_without_pandas_it_is_said_what_to_install(tmp_path):
     (tmp_path / "pandas.py").write_text("raise ImportError('not here')")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from monai_spct.cli import app; app(['report', 'runs'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    done = forked(["-c", WITHOUT_PANDAS], tmp_path)
     assert done.returncode == 2
     assert "reports need pandas: pip install 'monai-spct[experiments]'" in done.stderr
     assert "Traceback" not in done.stderr

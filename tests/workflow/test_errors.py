@@ -1,9 +1,10 @@
 """The cause of an error is what a process says last."""
 
-import subprocess
 import sys
 
 from monai_spct.workflow import put_the_cause_last
+from tests.bundles.little import ROOT
+from tests.forks import forked
 
 # a component that fails, wrapped by MONAI twice: as a component and as an expression
 WRAPPED = """
@@ -23,7 +24,7 @@ ConfigParser({"part": {"_target_": "builtins.fails"}, "run": "$@part.go()"}).get
 
 
 def test_an_error_that_monai_wraps_ends_with_its_cause():
-    done = subprocess.run([sys.executable, "-c", WRAPPED], capture_output=True, text=True, timeout=120)
+    done = forked(["-c", WRAPPED], ROOT)
     assert done.returncode == 1
     lines = done.stderr.strip().splitlines()
     assert lines[-1] == "What went wrong: KeyError: 'aorta'"

@@ -2,17 +2,15 @@
 
 import csv
 import json
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import monai_spct
 from monai_spct.data import write_acdc_phantom
+from tests.bundles.little import ROOT
+from tests.forks import forked
 from tests.workflow import ways_in
 
 NAMES = [way.__name__ for way in ways_in.WAYS]
@@ -28,11 +26,7 @@ def folder(tmp_path_factory) -> Path:
     base = tmp_path_factory.mktemp("ways")
     data = write_acdc_phantom(base / "data", patients=4, size=(24, 32), spacing=(5.5, 6.0))
     settings = [{**LITTLE, "dataset_dir": str(data)}, {"max_epoch": 7}]
-    root = str(Path(monai_spct.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.workflow.ways_in", str(base), *map(json.dumps, settings)],
-        capture_output=True, text=True, cwd=root, timeout=540, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = forked(["-m", "tests.workflow.ways_in", base, *map(json.dumps, settings)], ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return base
 
