@@ -104,8 +104,8 @@ def test_a_quick_run_of_the_step_benchmark(data, tmp_path):
 
 
 def test_a_quick_run_of_the_growth_benchmark(data, tmp_path):
-    task = Task(data, size=48, labeled=2, unlabeled=3)
-    result = {"growth": {"networks K": [(2, growth.seconds(task, 2))], "patients": growth.patients(task, [4], 2)}}
+    task = Task(data, size=32, labeled=2, unlabeled=3)
+    result = {"growth": {"networks K": [(2, growth.seconds(task, 1))], "patients": growth.patients(task, [4], 1)}}
     growth.plot(result, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").stat().st_size > 1000
 

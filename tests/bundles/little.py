@@ -26,6 +26,8 @@ LITTLE = {
     "max_epochs": 2,
     "num_workers": 0,
 }
+# a fifth of the layers of an ENet, which the commands of the guides train
+BACKBONE = {"backbone#_target_": "monai_spct.networks.UNet", "backbone#features": 4, "backbone#dropout": 0.1}
 
 
 def config(name: str, bundle: str = "acdc") -> Path:
@@ -66,7 +68,7 @@ def training(
     drawing = (handler("SaveCurves", "train", bundle), handler("TensorBoardPictures", "validate", bundle))
     off = {} if draws else {f"{key}#_disabled_": True for key in drawing}
     where = {"dataset_dir": data, "output_dir": output}
-    return workflow("train", *overlays, bundle=bundle, **{**LITTLE, **off, **where, **settings})
+    return workflow("train", *overlays, bundle=bundle, **{**LITTLE, **BACKBONE, **off, **where, **settings})
 
 
 def trained(data: Path, output: Path, *overlays: Path, **settings: Any) -> ConfigWorkflow:
@@ -79,7 +81,7 @@ def trained(data: Path, output: Path, *overlays: Path, **settings: Any) -> Confi
 def predicting(name: str, data: Path | None, output: Path, *overlays: Path, **settings: Any) -> ConfigWorkflow:
     """An evaluation or an inference, initialized; it draws nothing."""
     where = {"dataset_dir": data, "output_dir": output}
-    return workflow(name, *overlays, **{**where, "max_pictures": 0, **settings})
+    return workflow(name, *overlays, **{**where, **BACKBONE, "max_pictures": 0, **settings})
 
 
 def part(run: ConfigWorkflow, name: str) -> Any:

@@ -27,6 +27,7 @@ from monai_spct.handlers import read_history
 from monai_spct.metrics import case_name
 from monai_spct.workflow import copy
 from tests.bundles.little import (
+    BACKBONE,
     BUNDLES,
     LITTLE,
     config,
@@ -118,7 +119,7 @@ def runs(data, tmp_path_factory) -> Runs:
         shutil.copy(case["image"], images / case["patient"])
     an_image(images / "odd.nii.gz", np.random.default_rng(0).integers(0, 300, (37, 29, 5)).astype(np.int16))
     settings = {**LITTLE, "num_validation": 1, "val_interval": 1, "kept_epochs": [1]}
-    relative, where = f"{BUNDLES.name}/acdc/configs/train.json", {"output_dir": output}
+    relative, where = f"{BUNDLES.name}/acdc/configs/train.json", {"output_dir": output, **BACKBONE}
     with ThreadPoolExecutor(2) as pool:  # each from another place
         train = pool.submit(
             python, typed("training", relative, dataset_dir=data, **where, **settings), cwd=BUNDLES.parent
@@ -207,7 +208,9 @@ def test_the_last_lines_say_where_everything_is_and_what_to_run_next(runs, data)
     words = shlex.split(evaluate.split(maxsplit=1)[1])
     assert words[:5] == ["python", "-m", "monai.bundle", "run", "evaluating"]
     given = dict(zip(words[5::2], words[6::2], strict=True))
-    assert Path(given.pop("--config_file")).samefile(config("evaluate"))
+    first, settings = json.loads(given.pop("--config_file"))
+    assert Path(first).samefile(config("evaluate"))
+    assert Path(settings) == runs.output / "eval" / "settings.json"  # with the network
     assert given == {"--dataset_dir": str(data), "--output_dir": str(runs.output), "--num_validation": "1"}
 
 

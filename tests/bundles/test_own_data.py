@@ -18,7 +18,7 @@ from monai.data import MetaTensor
 from monai.transforms import Compose
 
 from monai_spct.data import read_datalist, split_cases
-from monai_spct.networks import ENet, build_ensemble
+from monai_spct.networks import UNet, build_ensemble
 from tests.bundles.little import BUNDLES, LITTLE, ROOT, config, failure, part, predicting, training, written
 from tests.bundles.states import same
 from tests.forks import forked
@@ -180,7 +180,7 @@ def test_images_alone_can_be_predicted_and_an_empty_list_is_named_when_it_is_ask
 
 
 def test_a_folder_of_several_channels_can_be_predicted_again_and_again(folder):
-    network = build_ensemble(partial(ENet, in_channels=2, out_channels=2), num_views=2, seed=0)
+    network = build_ensemble(partial(UNet, in_channels=2, out_channels=2, features=4), num_views=2, seed=0)
     torch.save(network.state_dict(), folder / "model.pt")
     for channel, name in zip(made_up(0)[0], ("t1", "flair"), strict=True):
         write(folder / "new" / f"scan_{name}.nii.gz", channel)

@@ -36,9 +36,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     ("name", "size", "settings"),
     [
         pytest.param("eval/history.csv", 10, {}, id="history"),
-        pytest.param("models/model.pt", 100_000, {}, id="weights", marks=pytest.mark.every_fault),
+        pytest.param("models/model.pt", 20_000, {}, id="weights", marks=pytest.mark.every_fault),
         pytest.param("models/last.pt", 4_000_000, {}, id="checkpoint"),
-        pytest.param("models/epoch_002.pt", 100_000, {"kept_epochs": [2]}, id="kept weights"),
+        pytest.param(
+            "models/epoch_002.pt", 20_000, {"kept_epochs": [2]}, id="kept weights", marks=pytest.mark.every_fault
+        ),
     ],
 )
 def test_a_training_ends_with_the_name_of_the_file_and_can_go_on(data, tmp_path, name, size, settings):
@@ -94,7 +96,7 @@ def test_events_that_do_not_fit_end_the_training_too(data, tmp_path):
 
 
 MOUNTED = """
-mount -t tmpfs -o size=64m tmpfs {output} || exit 99
+mount -t tmpfs -o size=24m tmpfs {output} || exit 99
 {training}
 status=$?
 cp -a {output}/. {kept}

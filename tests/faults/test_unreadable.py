@@ -29,11 +29,11 @@ def a_folder(path: Path) -> None:
 
 
 FAULTS = {
-    "deleted": Path.unlink,
     "cut short": lambda path: os.truncate(path, 500),
     "a folder in its place": a_folder,
 }
 MORE_FAULTS = {
+    "deleted": Path.unlink,
     "emptied": lambda path: os.truncate(path, 0),
     "garbage": lambda path: path.write_bytes(b"garbage " * 100),
     "without permission": without_permission,

@@ -5,13 +5,13 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.bundles.little import ROOT
+from tests.forks import forked
 from tests.fuzz import formats
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory of a process is limited on Linux alone")
@@ -26,9 +26,7 @@ if sys.platform == "linux":
 def report(tmp_path_factory):
     """Of the command, in a process that has no threads of other tests."""
     path = tmp_path_factory.mktemp("report") / "report.json"
-    command = [sys.executable, "-m", "tests.fuzz", *FORMATS, "--count", "200", "--json", path]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], env=env, capture_output=True, text=True, check=False)
+    done = forked(["-m", "tests.fuzz", *FORMATS, "--count", "100", "--json", path], ROOT)
     assert path.is_file(), done.stderr
     return json.loads(path.read_text()) | {"said": done.stdout}
 
@@ -36,8 +34,8 @@ def report(tmp_path_factory):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_damaged_file_is_read_right_or_refused_by_name(report, name):
     assert not report[name]["fault"], report["said"]
-    assert report[name]["read"] > 10  # not all are damaged beyond use
-    assert report[name]["refused"] > 10 or name == "info"  # which says nothing that is needed
+    assert report[name]["read"] > 5  # not all are damaged beyond use
+    assert report[name]["refused"] > 5 or name == "info"  # which says nothing that is needed
 
 
 # The command notices what it looks for

@@ -135,6 +135,9 @@ def test_the_tables_of_the_package_can_be_run(tmp_path):
         rows = [row for row in rows if row.startswith("acdc")]  # which there is a phantom of here
         if rows:
             sizes[table.stem] = len(rows)
-            cells = read_cells(write(tmp_path / table.name, "\n".join([header, *rows])), data={"acdc": str(data)})
-            assert len(cells) == len(rows), table
+            # rows that differ in their seed alone have the same names and keys
+            place = header.split("\t").index("seed") if "seed" in header.split("\t") else None
+            unlike = {tuple(c for n, c in enumerate(row.split("\t")) if n != place): row for row in rows}.values()
+            cells = read_cells(write(tmp_path / table.name, "\n".join([header, *unlike])), data={"acdc": str(data)})
+            assert len(cells) == len(unlike), table
     assert (sizes["acdc_dsc"], sizes["small"]) == (45, 30)

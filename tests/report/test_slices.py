@@ -18,10 +18,12 @@ from monai_spct.networks import ENet
 from monai_spct.report import Figure, Run, draw, find_runs
 from monai_spct.report.slices import predicted_slices
 from monai_spct.workflow import bundles_folder
+from tests.bundles.little import handler
 from tests.report.made_up import write
 
 CONFIGS = bundles_folder() / "acdc" / "configs"
-LITTLE = {"crop_size": 40, "labeled_batch_size": 2, "unlabeled_batch_size": 2, "epoch_length": 3, "max_epochs": 2}
+LITTLE = {"crop_size": 40, "labeled_batch_size": 2, "unlabeled_batch_size": 2, "epoch_length": 2, "max_epochs": 2}
+LITTLE |= {f"{handler('SaveCurves')}#_disabled_": True}
 
 
 def trained(folder: Path, evaluating: dict[str, object], **settings: object) -> Run:
