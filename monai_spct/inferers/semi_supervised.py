@@ -28,6 +28,10 @@ class SemiSupervisedInferer(Inferer):
             augmentation, for example :class:`~monai_spct.transforms.RandomQuarterTurn`. The predictions of the
             teachers, ``(K, U, C, *S)``, are transformed like the images that the students see. None for no
             augmentation.
+        mix: called as ``mix(labeled, unlabeled)`` with the images after ``transform``, returns mixed images
+            ``(B, C_in, *S)`` and a mask ``(B, *S)`` of where they are labeled, for example
+            :class:`~monai_spct.transforms.CopyPaste`. Students see these alone; what they say of them is both
+            ``labeled`` and ``unlabeled``, with weights for the voxels. None for no mixing.
         uncertainty: from teachers and unlabeled images to the teachers' uncertainty at each voxel, for example
             :class:`~monai_spct.inferers.MonteCarloDropout`; needs teachers.
         discriminator: from images and the students' probabilities to a logit for each image, for example
@@ -37,7 +41,8 @@ class SemiSupervisedInferer(Inferer):
             centers, the running ones let teachers miss a structure, and students learn to miss it.
 
     Raises:
-        ValueError: when there is an ``uncertainty`` but no teacher, or ``batch_statistics`` is not a bool.
+        ValueError: when there is an ``uncertainty`` but no teacher, ``mix`` beside a ``discriminator``, or
+            ``batch_statistics`` is not a bool.
 
     Example:
         >>> import torch
@@ -56,6 +61,7 @@ class SemiSupervisedInferer(Inferer):
         *,
         teachers: Ensemble | None = None,
         transform: Callable[..., tuple[Tensor, ...]] | None = None,
+        mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
         uncertainty: Callable[[Ensemble, Tensor], Tensor] | None = None,
         discriminator: nn.Module | None = None,
         batch_statistics: bool = True,
@@ -63,10 +69,15 @@ class SemiSupervisedInferer(Inferer):
         super().__init__()
         if uncertainty is not None and teachers is None:
             raise ValueError("`uncertainty` is that of the `teachers`, and there are none.")
+        if mix is not None and discriminator is not None:
+            raise ValueError(
+                "a `discriminator` tells labeled from unlabeled images: there are none to tell with `mix`."
+            )
         if not isinstance(batch_statistics, bool):  # a string from a command line would count as true
             raise ValueError(f"`batch_statistics` must be True or False, got {batch_statistics!r}.")
         self.teachers = teachers
         self.transform = transform
+        self.mix = mix
         self.uncertainty = uncertainty
         self.discriminator = discriminator
         self.batch_statistics = batch_statistics
@@ -96,10 +107,14 @@ class SemiSupervisedInferer(Inferer):
             dense = dict(zip(dense, values, strict=True))
         if "uncertainty" in dense:
             dense["uncertainty"] = dense["uncertainty"].squeeze(2)
-        images = torch.cat([inputs, unlabeled])
+        images, known = (torch.cat([inputs, unlabeled]), None) if self.mix is None else self.mix(inputs, unlabeled)
         if inputs.ndim == 4 and inputs.stride(1) == 1:  # the joint batch of images that are channels last is not
             images = images.to(memory_format=torch.channels_last)
         logits = network(images, *args, **kwargs)
+        if known is not None:
+            log_probs = log_softmax(logits, dim=2)
+            weights = {"label_weight": _of_mean_one(known), "unlabeled_weight": _of_mean_one(~known)}
+            return {"labeled": logits, "unlabeled": log_probs, **dense, **weights}
         log_probs = log_softmax(logits[:, len(inputs) :], dim=2)
         predictions = {"labeled": logits[:, : len(inputs)], "unlabeled": log_probs, **dense}
         if self.discriminator is not None:
@@ -115,6 +130,10 @@ class SemiSupervisedInferer(Inferer):
             if self.uncertainty is not None:
                 dense["uncertainty"] = self.uncertainty(teachers, unlabeled).unsqueeze(2)  # with an axis for classes
         return dense
+
+
+def _of_mean_one(mask: Tensor) -> Tensor:
+    return mask / mask.float().mean().clamp(min=torch.finfo(torch.float32).tiny)  # all 0 where nothing counts
 
 
 @contextmanager

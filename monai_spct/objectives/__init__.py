@@ -5,16 +5,20 @@ from monai_spct.objectives.co_training import CoTraining, SelfPacedCoTraining
 from monai_spct.objectives.consistency import CertainConsistency, Consistency, squared_error
 from monai_spct.objectives.entropy_minimization import EntropyMinimization
 from monai_spct.objectives.objective import Objective, Schedule, Term, WeightedTerm, as_schedule
+from monai_spct.objectives.pseudo_labels import Agreement, Confidence, PseudoLabels
 from monai_spct.objectives.step import Step
 from monai_spct.objectives.supervised import Supervised, cross_entropy
 
 __all__ = [
     "Adversarial",
+    "Agreement",
     "CertainConsistency",
     "CoTraining",
+    "Confidence",
     "Consistency",
     "EntropyMinimization",
     "Objective",
+    "PseudoLabels",
     "Schedule",
     "SelfPacedCoTraining",
     "Step",

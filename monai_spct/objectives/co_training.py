@@ -52,7 +52,7 @@ class CoTraining:
         """A scalar."""
         views = _views(step, type(self).__name__)
         step.notes["disagreement"] = _disagreement(views.detach())
-        return generalized_jsd(views).mean()
+        return step.mean(generalized_jsd(views))
 
 
 class SelfPacedCoTraining:
@@ -99,4 +99,4 @@ class SelfPacedCoTraining:
             step.notes["gamma"] = gamma
             step.notes["selected_share"] = (weights > self.eps).float().mean()
             step.notes["disagreement"] = _disagreement(views)
-        return loss.mean()
+        return step.mean(loss)

@@ -17,15 +17,16 @@ __all__ = ["CertainConsistency", "Consistency", "squared_error"]
 
 
 def squared_error(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Squared difference of the probabilities, mean over voxels and classes.
+    """Squared difference of the probabilities ``(K, U, C, *S)``, mean over classes, ``(K, U, *S)``.
 
     Example:
         >>> import torch
         >>> from monai_spct.objectives import squared_error
-        >>> squared_error(torch.tensor([0.5, 0.5]).log(), torch.tensor([0.25, 0.75]).log())
-        tensor(0.0625)
+        >>> one, other = torch.tensor([0.5, 0.5]).log(), torch.tensor([0.25, 0.75]).log()
+        >>> squared_error(one.reshape(1, 1, 2, 1), other.reshape(1, 1, 2, 1))
+        tensor([[[0.0625]]])
     """
-    return (log_p.exp() - log_q.exp()).square().mean()
+    return (log_p.exp() - log_q.exp()).square().mean(2)
 
 
 class Consistency:
@@ -34,8 +35,8 @@ class Consistency:
     The paper's :math:`\mathcal{L}_\mathrm{reg}`, but a mean over voxels and classes.
 
     Args:
-        distance: of two tensors of log-probabilities ``(K, U, C, *S)``, a scalar. By default the squared error of the
-            probabilities, whose gradient is bounded.
+        distance: of two tensors of log-probabilities ``(K, U, C, *S)``, at each voxel, ``(K, U, *S)``. By default the
+            squared error of the probabilities, whose gradient is bounded.
 
     Raises:
         ValueError: in the call, when the step has no teacher or its shape is another one.
@@ -57,7 +58,7 @@ class Consistency:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone."""
-        return self.distance(*_student_and_teacher(step, type(self).__name__))
+        return step.mean(self.distance(*student_and_teacher(step, type(self).__name__)))
 
 
 class CertainConsistency:
@@ -100,10 +101,12 @@ class CertainConsistency:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone; 0 where no voxel is certain."""
-        student, teacher = _student_and_teacher(step, type(self).__name__)
+        student, teacher = student_and_teacher(step, type(self).__name__)
         uncertainty = step.require("uncertainty", type(self).__name__).detach()
         certain = (uncertainty < self.threshold(step.progress) * math.log(student.shape[2])).to(student.dtype)
-        error = (student.exp() - teacher.exp()).square().mean(2)
+        if step.unlabeled_weight is not None:
+            certain = certain * (step.unlabeled_weight > 0)
+        error = squared_error(student, teacher)
         step.notes["certain_share"] = certain.mean()
         # gradients become means over processes, where a voxel must count alike however many others are certain there
         count = certain.sum()
@@ -111,7 +114,7 @@ class CertainConsistency:
         return (certain * error).sum() / count.clamp(min=torch.finfo(count.dtype).tiny)
 
 
-def _student_and_teacher(step: Step, reader: str) -> tuple[Tensor, Tensor]:
+def student_and_teacher(step: Step, reader: str) -> tuple[Tensor, Tensor]:
     teacher, student = step.require("teacher", reader), step.require("unlabeled", reader)
     if teacher.shape != student.shape:
         raise ValueError(

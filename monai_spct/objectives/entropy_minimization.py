@@ -27,4 +27,4 @@ class EntropyMinimization:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, or a ``ValueError`` when the step has no unlabeled images."""
-        return entropy(step.require("unlabeled", type(self).__name__), dim=2).mean()
+        return step.mean(entropy(step.require("unlabeled", type(self).__name__), dim=2))

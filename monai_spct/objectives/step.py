@@ -34,6 +34,9 @@ class Step:
             with gradient for the students alone; none without a discriminator.
         image: the labeled images, ``(B, C_in, *S)``, for what learns beside the students; no term needs them.
         unlabeled_image: the augmented unlabeled images, ``(U, C_in, *S)``.
+        label_weight: weight of each voxel of ``label``, ``(B, *S)``, 1 on average, where images are mixed: 0 where the
+            label is not that of the image.
+        unlabeled_weight: weight of each voxel of ``unlabeled``, ``(U, *S)``, likewise.
         notes: where a term leaves scalars to be logged beside its loss.
 
     Example:
@@ -53,7 +56,22 @@ class Step:
     discriminator_logits: Tensor | None = None
     image: Tensor | None = None
     unlabeled_image: Tensor | None = None
+    label_weight: Tensor | None = None
+    unlabeled_weight: Tensor | None = None
     notes: dict[str, Tensor | float] = field(default_factory=dict)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of values at each voxel of the unlabeled images, ``(..., U, *S)``, with their weights.
+
+        Example:
+            >>> import torch
+            >>> from monai_spct.objectives import Step
+            >>> weight = torch.tensor([[[2.0, 0.0]]])
+            >>> step = Step(0.0, torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 2, 1, 2), unlabeled_weight=weight)
+            >>> step.mean(torch.tensor([[[3.0, 5.0]]]))
+            tensor(3.)
+        """
+        return values.mean() if self.unlabeled_weight is None else (self.unlabeled_weight * values).mean()
 
     def require(self, name: str, reader: str) -> Tensor:
         """The tensor ``name``, or a ``ValueError`` that says who should supply it to ``reader``.

@@ -14,10 +14,10 @@ from monai_spct.objectives.step import Step
 __all__ = ["Supervised", "cross_entropy"]
 
 
-def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
     """Cross-entropy, mean over voxels and images, of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``.
 
-    It is computed in at least float32.
+    It is computed in at least float32. Each voxel may have a weight, ``(B, *S)``.
 
     Example:
         >>> import torch
@@ -26,7 +26,8 @@ def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
         tensor(1.3863)
     """
     # in half precision the sum over the voxels would be infinite long before their mean is
-    return F.nll_loss(log_softmax(logits, dim=1), label[:, 0].long())
+    each = F.nll_loss(log_softmax(logits, dim=1), label[:, 0].long(), reduction="none")
+    return each.mean() if weight is None else (weight * each).mean()
 
 
 class Supervised:
@@ -34,7 +35,8 @@ class Supervised:
 
     Args:
         loss: of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``, such as MONAI's segmentation losses
-            with ``to_onehot_y=True, softmax=True``.
+            with ``to_onehot_y=True, softmax=True``. Where images are mixed, also of a weight for each voxel
+            ``(B, *S)``, as :class:`~monai_spct.losses.VoxelWeightedDiceCELoss`.
 
     Reference:
         Wang et al., Medical Image Analysis 2021: the supervised loss.
@@ -49,9 +51,10 @@ class Supervised:
         torch.Size([])
     """
 
-    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy) -> None:
+    def __init__(self, loss: Callable[..., Tensor] = cross_entropy) -> None:
         self.loss = loss
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar."""
-        return torch.stack([self.loss(logits, step.label) for logits in step.labeled]).mean()
+        weight = () if step.label_weight is None else (step.label_weight,)
+        return torch.stack([self.loss(logits, step.label, *weight) for logits in step.labeled]).mean()

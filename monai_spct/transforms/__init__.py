@@ -1,7 +1,20 @@
 """Transforms of images and predictions."""
 
 from monai_spct.data.check_case import CheckCased
+from monai_spct.transforms.batch import BatchCompose, BatchTransform, EachImage
+from monai_spct.transforms.mixing import CopyPaste, CutMix, boxes
 from monai_spct.transforms.turns import RandomQuarterTurn, turn
 from monai_spct.transforms.vote_entropy import VoteEntropyd
 
-__all__ = ["CheckCased", "RandomQuarterTurn", "VoteEntropyd", "turn"]
+__all__ = [
+    "BatchCompose",
+    "BatchTransform",
+    "CheckCased",
+    "CopyPaste",
+    "CutMix",
+    "EachImage",
+    "RandomQuarterTurn",
+    "VoteEntropyd",
+    "boxes",
+    "turn",
+]

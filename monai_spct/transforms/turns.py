@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from monai.transforms import Randomizable
 from torch import Tensor
+
+from monai_spct.transforms.batch import BatchTransform
 
 __all__ = ["RandomQuarterTurn", "turn"]
 
@@ -34,7 +33,7 @@ def turn(batch: Tensor, turns: np.ndarray, *, spatial_dims: int) -> Tensor:
     return torch.stack([torch.rot90(image, int(k), plane) for image, k in zip(images, turns, strict=True)], image_axis)
 
 
-class RandomQuarterTurn(Randomizable):
+class RandomQuarterTurn(BatchTransform):
     """A random quarter turn for each image of a batch, and the same one for predictions about it.
 
     The turns are in the plane of the first two spatial axes, the axial plane of MONAI's volumes. Images that are not
@@ -52,10 +51,6 @@ class RandomQuarterTurn(Randomizable):
         [(6, 1, 8, 8), (2, 6, 4, 8, 8)]
     """
 
-    def __init__(self, *, seed: int | None = None) -> None:
-        super().__init__()
-        self.set_random_state(seed=seed)
-
     def randomize(self, data: Tensor) -> None:
         """Draw one number of turns, 0 to 3, for each image of ``(B, C, *S)``."""
         square = data.shape[2] == data.shape[3]
@@ -65,13 +60,3 @@ class RandomQuarterTurn(Randomizable):
         """Images ``(B, C, *S)`` and predictions ``(..., B, C', *S)``, all turned by one draw."""
         self.randomize(images)
         return tuple(turn(each, self.turns, spatial_dims=images.ndim - 2) for each in (images, *dense))
-
-    def state_dict(self) -> dict[str, Any]:
-        """State of the random generator."""
-        _, keys, position, *_ = self.R.get_state(legacy=True)
-        return {"keys": torch.from_numpy(np.asarray(keys, dtype=np.int64)), "position": int(position)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
-        keys = state_dict["keys"].numpy().astype(np.uint32)
-        self.R.set_state(("MT19937", keys, state_dict["position"], 0, 0.0))

@@ -6,8 +6,8 @@ from torch import nn
 
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, Ensemble, build_ensemble, frozen_copy
-from monai_spct.objectives import Consistency, Step
-from monai_spct.transforms import RandomQuarterTurn
+from monai_spct.objectives import Consistency, PseudoLabels, Step, Supervised
+from monai_spct.transforms import CopyPaste, RandomQuarterTurn
 
 
 class Lamp(nn.Module):
@@ -153,3 +153,42 @@ def test_images_of_another_size_are_refused(shape):
 def test_a_word_is_no_truth_value():
     with pytest.raises(ValueError, match="`batch_statistics` must be True or False, got 'false'"):
         SemiSupervisedInferer(batch_statistics="false")
+
+
+def test_students_see_mixed_images_once_and_each_voxel_is_labeled_or_unlabeled():
+    students, teachers, transform = students_of(Lamp), frozen_copy(students_of(Lamp)), RandomQuarterTurn(seed=0)
+    passes = []
+    for network in students.networks:
+        network.register_forward_hook(lambda module, inputs, output: passes.append(len(inputs[0])))  # noqa: ARG005
+    labeled = torch.rand(12, 1, 6, 6)
+    inferer = SemiSupervisedInferer(teachers=teachers, transform=transform, mix=CopyPaste(seed=1))
+    predictions = inferer(labeled, students, unlabeled=UNLABELED)
+    assert passes == [12, 12]
+    augmented = turned(UNLABELED, transform.turns)
+    mixed, known = CopyPaste(seed=1)(labeled, augmented)
+    torch.testing.assert_close(predictions["labeled"], students(mixed))
+    torch.testing.assert_close(predictions["unlabeled"], students(mixed).log_softmax(2))
+    torch.testing.assert_close(
+        predictions["teacher"][0], turned(teachers.logits(UNLABELED)[0], transform.turns).log_softmax(1)
+    )
+    for weight, mask in (("label_weight", known), ("unlabeled_weight", ~known)):
+        assert torch.equal(predictions[weight] > 0, mask)
+        assert predictions[weight].mean().item() == pytest.approx(1)
+        assert predictions[weight][mask].unique().numel() == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["nothing labeled", "nothing unlabeled"])
+def test_a_mask_of_nothing_has_a_finite_loss(share):
+    mix = lambda labeled, unlabeled: (labeled, torch.full((2, 6, 6), share, dtype=torch.bool))  # noqa: ARG005, E731
+    students = students_of(Lamp)
+    inferer = SemiSupervisedInferer(teachers=frozen_copy(students), mix=mix)
+    step = Step(0.0, torch.zeros(2, 1, 6, 6), **inferer(LABELED, students, unlabeled=UNLABELED[:2]))
+    loss = Supervised()(step) + PseudoLabels()(step)
+    loss.backward()
+    assert loss.isfinite()
+    assert all(parameter.grad.isfinite().all() for parameter in students.parameters())
+
+
+def test_a_discriminator_has_nothing_to_tell_of_mixed_images():
+    with pytest.raises(ValueError, match="`discriminator` tells labeled from unlabeled images"):
+        SemiSupervisedInferer(mix=CopyPaste(), discriminator=Ratio())

@@ -7,17 +7,20 @@ import torch
 from monai.losses import DiceCELoss, DiceLoss
 from torch import nn
 
-from monai_spct.functional import kl_divergence, linear_rampup, log_softmax
+from monai_spct.functional import kl_divergence, linear_rampup, log_softmax, mixture, self_paced_weights
 from monai_spct.inferers import MonteCarloDropout, SemiSupervisedInferer
-from monai_spct.losses import SelfPacedJSDLoss
+from monai_spct.losses import SelfPacedJSDLoss, VoxelWeightedDiceCELoss
 from monai_spct.networks import Discriminator, Ensemble, build_ensemble, frozen_copy
 from monai_spct.objectives import (
     Adversarial,
+    Agreement,
     CertainConsistency,
+    Confidence,
     Consistency,
     CoTraining,
     EntropyMinimization,
     Objective,
+    PseudoLabels,
     SelfPacedCoTraining,
     Step,
     Supervised,
@@ -27,19 +30,21 @@ from monai_spct.objectives import (
 from monai_spct.transforms import RandomQuarterTurn
 
 
-def mean_kl(log_p, log_q):
-    return kl_divergence(log_p, log_q, dim=2).mean()
+def each_kl(log_p, log_q):
+    return kl_divergence(log_p, log_q, dim=2)
 
 
 UNLABELED_TERMS = {
     "consistency": Consistency(),
-    "consistency by KL": Consistency(mean_kl),
+    "consistency by KL": Consistency(each_kl),
     "certain consistency": CertainConsistency(0.8),
     "entropy": EntropyMinimization(),
     "co-training": CoTraining(),
     "co-training, easy voxels": SelfPacedCoTraining(gamma=0.01),
     "co-training, all voxels": SelfPacedCoTraining(gamma=50.0),
     "co-training, certain": SelfPacedCoTraining(gamma=1.0, alpha=0.5),
+    "pseudo-labels": PseudoLabels(),
+    "pseudo-labels, crossed": PseudoLabels(VoxelWeightedDiceCELoss(), weight=Agreement(0.5), crossed=True),
     "weighted": WeightedTerm(SelfPacedCoTraining(gamma=1.0), weight=0.5),
 }
 
@@ -182,6 +187,7 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.
 MAGNITUDES = pytest.mark.parametrize("magnitude", [200.0, 1e4], ids="{:g}".format)
 DICE = DiceLoss(to_onehot_y=True, softmax=True)
 EXTREME_TERMS = {
+    "pseudo-labels where confident": PseudoLabels(VoxelWeightedDiceCELoss(), weight=Confidence(0.3)),
     **{name: term for name, (term, _) in LEARNED_FROM.items()},
     "supervised by Dice": Supervised(DICE),
     "supervised by both": Supervised(lambda logits, label: cross_entropy(logits, label) + DICE(logits, label)),
@@ -265,6 +271,109 @@ def test_teachers_of_another_shape_are_refused(term):
     with pytest.raises(ValueError, match="differ in shape") as e:
         term(step)
     assert "(2, 3, 4, 7, 5) and (3, 3, 4, 7, 5)" in str(e.value)
+
+
+# Pseudo-labels
+
+
+def pseudo_labels_by_hand(step: Step, weights: np.ndarray, teacher_of) -> float:
+    """Cross-entropy of each voxel, weighted."""
+    p, q = softmax_by_hand(step.unlabeled, axis=2), softmax_by_hand(step.teacher, axis=2)
+    students, images, _, height, width = p.shape
+    return float(
+        np.mean(
+            [
+                -weights[teacher_of(k), u, y, x] * math.log(p[k, u, q[teacher_of(k), u, :, y, x].argmax(), y, x])
+                for k, u, y, x in np.ndindex(students, images, height, width)
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+@pytest.mark.parametrize("weighting", [None, Confidence(0.3), Agreement(0.05)], ids=["all", "confident", "agreeing"])
+def test_pseudo_labels_are_those_of_a_slow_loop(weighting, crossed):
+    step = toy_step(toy_networks(3, seed=0), toy_networks(3, seed=1))
+    q = softmax_by_hand(step.teacher, axis=2)
+    if weighting is None:
+        weights = np.ones_like(q[:, :, 0])
+    elif isinstance(weighting, Confidence):
+        weights = (q.max(2) >= 0.3).astype(float)
+    else:
+        mean = q.mean(0)
+        weights = np.maximum(1 - (q * np.log(q / mean)).sum(2) / 0.05, 1e-5)
+    term = PseudoLabels(weight=weighting, crossed=crossed)
+    expected = pseudo_labels_by_hand(step, weights, lambda k: (k - 1) % 3 if crossed else k)
+    assert term(step).item() == pytest.approx(expected, abs=1e-6)
+    assert step.notes["trusted_share"].item() == pytest.approx(weights.mean(), abs=1e-6)
+    assert 0 < weights.mean() <= 1
+
+
+def test_agreement_is_the_self_paced_weight_at_the_pace_of_the_progress():
+    teachers = torch.randn(3, 2, 4, 7, 5).log_softmax(2)
+    weights = Agreement(lambda progress: 0.1 + progress)(teachers, 0.5)
+    torch.testing.assert_close(weights, self_paced_weights(teachers, mixture(teachers), gamma=0.6))
+
+
+def test_a_teacher_alone_cannot_be_crossed():
+    with pytest.raises(ValueError, match="`num_views` must be at least 2, got 1"):
+        PseudoLabels(crossed=True)(toy_step(toy_networks(1, seed=0), toy_networks(1, seed=1)))
+
+
+def test_the_largest_component_of_each_class_alone_is_a_pseudo_label():
+    label = torch.zeros(1, 1, 1, 8, 8, dtype=torch.long)
+    label[..., 1:4, 1:4], label[..., 6, 6], label[..., 5:7, 0:2], label[..., 7, 7] = 1, 1, 2, 2
+    kept = label.clone()
+    kept[..., 6, 6] = kept[..., 7, 7] = 0
+    said = []
+    teacher = 10.0 * nn.functional.one_hot(label[:, :, 0], 3).movedim(-1, 2)
+    step = Step(0.0, torch.zeros(1), torch.zeros(1), unlabeled=teacher.log_softmax(2), teacher=teacher.log_softmax(2))
+
+    def loss(logits, label, weight):
+        said.append(label)
+        return (weight * logits[:, 0]).mean()
+
+    PseudoLabels(loss, largest_component=True)(step)
+    assert torch.equal(said[0], kept[0])
+
+
+# Mixed images: what is labeled and what is not are voxels of the same images
+
+MIXED_TERMS = {
+    "supervised": (Supervised(), "labeled"),
+    "supervised by both": (Supervised(VoxelWeightedDiceCELoss()), "labeled"),
+    **{name: (term, "unlabeled") for name, term in UNLABELED_TERMS.items()},
+}
+
+
+@pytest.mark.parametrize(("term", "kind"), MIXED_TERMS.values(), ids=MIXED_TERMS.keys())
+def test_a_term_looks_at_the_voxels_alone_that_it_has_something_to_say_of(term, kind):
+    """A mean over them, and no gradient at the others."""
+    draws = torch.Generator().manual_seed(0)
+    known = torch.rand(3, 7, 5, generator=draws) < 0.4
+    counts = known if kind == "labeled" else ~known
+    weights = {"label_weight": known / known.float().mean(), "unlabeled_weight": ~known / (~known).float().mean()}
+    logits, teacher = torch.randn(2, 2, 3, 4, 7, 5, generator=draws)
+    label, uncertainty = torch.randint(4, (3, 1, 7, 5), generator=draws), torch.rand(2, 3, 7, 5, generator=draws)
+    logits.requires_grad_()
+    rest = {"uncertainty": uncertainty, "unlabeled": logits.log_softmax(2), "teacher": teacher.log_softmax(2)}
+    loss = term(Step(0.5, label, logits, **rest, **weights))
+    loss.backward()
+    learned = logits.grad.abs().sum((0, 2)) > 0
+    assert not (learned & ~counts).any()
+    assert learned.any()
+
+    # the same voxels as one image of one row
+    flat = [x.movedim(2, -1)[:, counts].movedim(-1, 1)[:, None, :, None] for x in (logits, *list(rest.values())[1:])]
+    plain = Step(
+        0.5,
+        label[:, 0][counts][None, None, None],
+        flat[0],
+        unlabeled=flat[1],
+        teacher=flat[2],
+        uncertainty=uncertainty[:, counts][:, None, None],
+    )
+    torch.testing.assert_close(loss, term(plain))
 
 
 # Consistency where teachers are certain
