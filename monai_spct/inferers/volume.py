@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ class VolumeInferer(Inferer):
 
     Args:
         batch_size: slices in a batch.
+        augment: whether to average the predictions of the eight flips and quarter turns of each slice, which takes
+            eight times as long.
 
     Example:
         >>> import torch
@@ -33,8 +36,9 @@ class VolumeInferer(Inferer):
         torch.Size([1, 4, 40, 36, 10])
     """
 
-    def __init__(self, *, batch_size: int = 8) -> None:
+    def __init__(self, *, batch_size: int = 8, augment: bool = False) -> None:
         super().__init__()
+        self.augment = augment
         self.batch_size = at_least("batch_size", batch_size, 1)
 
     def __call__(self, inputs: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -43,6 +47,18 @@ class VolumeInferer(Inferer):
             raise ValueError(f"`inputs` must be volumes (B, C, H, W, D), got the shape {tuple(inputs.shape)}.")
         plain = inputs.as_tensor() if hasattr(inputs, "as_tensor") else inputs
         slices = plain.movedim(-1, 1).flatten(0, 1)
-        predictions = torch.cat([network(chunk, *args, **kwargs) for chunk in slices.split(self.batch_size)])
+        predictions = torch.cat(
+            [self._predict(chunk, network, *args, **kwargs) for chunk in slices.split(self.batch_size)]
+        )
         volume = predictions.reshape(len(inputs), inputs.shape[-1], *predictions.shape[1:]).movedim(1, -1)
         return convert_to_dst_type(volume, inputs, dtype=volume.dtype)[0]
+
+    def _predict(self, images: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
+        prediction: Tensor = network(images, *args, **kwargs)
+        if not self.augment:
+            return prediction
+        for turns, flipped in [(0, True), *product((1, 2, 3), (False, True))]:
+            seen = images.rot90(turns, (2, 3))
+            said = network(seen.flip(2), *args, **kwargs).flip(2) if flipped else network(seen, *args, **kwargs)
+            prediction = prediction + said.rot90(-turns, (2, 3))
+        return prediction / 8

@@ -4,7 +4,7 @@ from monai_spct.networks.batch_statistics import batch_statistics
 from monai_spct.networks.checks import check_crop_size
 from monai_spct.networks.discriminator import Discriminator
 from monai_spct.networks.enet import ENet
-from monai_spct.networks.ensemble import Ensemble, build_ensemble, compiled, frozen_copy
+from monai_spct.networks.ensemble import Ensemble, Vote, build_ensemble, compiled, frozen_copy
 from monai_spct.networks.prelu import PReLU
 from monai_spct.networks.segnet import SegNet
 from monai_spct.networks.unet import UNet
@@ -17,6 +17,7 @@ __all__ = [
     "PReLU",
     "SegNet",
     "UNet",
+    "Vote",
     "batch_statistics",
     "build_ensemble",
     "check_crop_size",

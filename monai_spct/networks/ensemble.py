@@ -9,9 +9,10 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from monai_spct.functional import log_softmax, mixture
 from monai_spct.functional.checks import at_least
 
-__all__ = ["Ensemble", "build_ensemble", "compiled", "frozen_copy"]
+__all__ = ["Ensemble", "Vote", "build_ensemble", "compiled", "frozen_copy"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -53,6 +54,29 @@ class Ensemble(nn.Module):
         if self.training:
             return logits
         return torch.softmax(logits, dim=2).mean(dim=0)
+
+
+class Vote(Ensemble):
+    """The soft vote of K trained networks as one teacher, for the distillation of an ensemble into a single network.
+
+    Args:
+        ensemble: of the networks.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.networks import ENet, Ensemble, Vote
+        >>> ensemble, images = Ensemble([ENet(), ENet()]).eval(), torch.rand(2, 1, 32, 32)
+        >>> vote = Vote(ensemble).eval()
+        >>> vote.logits(images).shape, torch.allclose(vote(images), ensemble(images), atol=1e-6)
+        (torch.Size([1, 2, 4, 32, 32]), True)
+    """
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__(list(ensemble.networks))
+
+    def logits(self, image: Tensor) -> Tensor:
+        """Log-probabilities ``(1, B, C, *S)`` of the vote for images ``(B, C_in, *S)``."""
+        return mixture(log_softmax(super().logits(image), dim=2)).unsqueeze(0)
 
 
 def build_ensemble(network: Callable[[], nn.Module], *, num_views: int, seed: int) -> Ensemble:
@@ -98,9 +122,10 @@ def compiled(module: Module, **kwargs: Any) -> Module:
     if not isinstance(module, Ensemble):
         return cast(Module, torch.compile(module, **kwargs))
     networks: list[Any] = [torch.compile(network, **kwargs) for network in module.networks]
-    ensemble = Ensemble(networks)
-    ensemble.training = ensemble.networks.training = module.training  # not `train`, which would change the networks
-    return cast(Module, ensemble)
+    ensemble = copy.copy(module)  # of its class
+    ensemble._modules = {"networks": nn.ModuleList(networks)}
+    ensemble.networks.training = module.training  # not `train`, which would change the networks
+    return ensemble
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:

@@ -2,7 +2,7 @@
 
 from monai_spct.objectives.adversarial import Adversarial, discrimination_loss
 from monai_spct.objectives.co_training import CoTraining, SelfPacedCoTraining
-from monai_spct.objectives.consistency import CertainConsistency, Consistency, squared_error
+from monai_spct.objectives.consistency import CertainConsistency, Consistency, divergence_of_teacher, squared_error
 from monai_spct.objectives.entropy_minimization import EntropyMinimization
 from monai_spct.objectives.objective import Objective, Schedule, Term, WeightedTerm, as_schedule
 from monai_spct.objectives.pseudo_labels import Agreement, Confidence, PseudoLabels
@@ -28,5 +28,6 @@ __all__ = [
     "as_schedule",
     "cross_entropy",
     "discrimination_loss",
+    "divergence_of_teacher",
     "squared_error",
 ]

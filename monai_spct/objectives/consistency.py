@@ -8,12 +8,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from monai_spct.functional import average_over_processes
+from monai_spct.functional import average_over_processes, kl_divergence
 from monai_spct.functional.checks import in_unit_interval
 from monai_spct.objectives.objective import Schedule, as_schedule
 from monai_spct.objectives.step import Step
 
-__all__ = ["CertainConsistency", "Consistency", "squared_error"]
+__all__ = ["CertainConsistency", "Consistency", "divergence_of_teacher", "squared_error"]
 
 
 def squared_error(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -27,6 +27,26 @@ def squared_error(log_p: Tensor, log_q: Tensor) -> Tensor:
         tensor([[[0.0625]]])
     """
     return (log_p.exp() - log_q.exp()).square().mean(2)
+
+
+def divergence_of_teacher(log_p: Tensor, log_q: Tensor) -> Tensor:
+    r"""Kullback-Leibler divergence :math:`D_\mathrm{KL}(q \Vert p)` of teacher and student at each voxel, in nats.
+
+    Args:
+        log_p: of the student, ``(K, U, C, *S)``.
+        log_q: of the teacher.
+
+    Reference:
+        Hinton et al., "Distilling the knowledge in a neural network", NeurIPS workshops 2014.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.objectives import divergence_of_teacher
+        >>> student, teacher = torch.tensor([0.5, 0.5]).log(), torch.tensor([0.25, 0.75]).log()
+        >>> divergence_of_teacher(student.reshape(1, 1, 2, 1), teacher.reshape(1, 1, 2, 1))
+        tensor([[[0.1308]]])
+    """
+    return kl_divergence(log_q, log_p, dim=2)
 
 
 class Consistency:

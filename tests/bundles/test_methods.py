@@ -129,7 +129,7 @@ def trained(data, tmp_path_factory):
 
 
 def test_every_overlay_is_in_the_table():
-    assert sorted(path.stem for path in (BUNDLES / "methods").glob("*.json")) == sorted(METHODS)
+    assert {path.stem for path in (BUNDLES / "methods").glob("*.json")} == {*METHODS, "distill"}
 
 
 @EACH
@@ -304,6 +304,25 @@ def test_where_all_patients_are_labeled_every_method_is_a_supervised_run(tmp_pat
     assert {who for _, who, _ in run.passes} == {f"student {k}" for k in range(METHODS[name].students)}
     assert "discriminator_step" not in run.file("last.pt")
     assert same(run.file("model.pt"), dict(run["predictor"].state_dict()))
+
+
+# From many networks to one
+
+
+def test_one_network_learns_from_the_vote_of_a_trained_ensemble_on_all_images(trained, data, tmp_path):
+    ensemble = trained("self_paced_self_consistent").output / "models" / "model.pt"
+    before = ensemble.read_bytes()
+    run = Trained("distill", data, tmp_path, ensemble_path=ensemble, max_epochs=1).run()
+    assert Counter(run.passes) == Counter(
+        {(1, "student 0", LABELED + UNLABELED): 1, (1, "teacher 0", UNLABELED): 1, (1, "teacher 1", UNLABELED): 1}
+    )
+    assert len(run["train#unlabeled_dataset"].volumes) == 8  # those of the labeled patient, too
+    assert run.outputs[0]["distillation_loss"] > 0
+    assert len({name.split(".")[1] for name in run.file("model.pt")}) == 1
+    assert same(run.file("model.pt"), dict(run["network"].state_dict()))
+    assert same(dict(run["teachers"].state_dict()), torch.load(ensemble, weights_only=True))
+    assert ensemble.read_bytes() == before
+    assert not {"teachers", "ema_teacher"} & set(run.file("last.pt"))
 
 
 # The discriminator of DAN

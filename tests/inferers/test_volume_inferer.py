@@ -53,6 +53,28 @@ def test_the_geometry_of_the_input_stays():
     torch.testing.assert_close(result.as_tensor(), VolumeInferer()(plain, network()))
 
 
+EIGHT = [(turns, flip) for turns in range(4) for flip in (False, True)]
+
+
+def seen_as(volume: torch.Tensor, turns: int, flip: bool) -> torch.Tensor:
+    turned = torch.rot90(volume, turns, (2, 3))
+    return torch.flip(turned, (3,)) if flip else turned
+
+
+@pytest.mark.parametrize("size", [(8, 8), (9, 6)], ids=str)
+def test_augmented_at_test_time_it_is_the_mean_of_eight_views(size):
+    volume, vote, inferer = torch.rand(2, 1, *size, 3), network(), VolumeInferer(augment=True, batch_size=4)
+    expected = torch.zeros(2, 3, *size, 3)
+    for turns, flip in EIGHT:
+        said = VolumeInferer()(seen_as(volume, turns, flip), vote)
+        back = torch.flip(said, (3,)) if flip else said
+        expected += torch.rot90(back, -turns, (2, 3)) / 8
+    torch.testing.assert_close(inferer(volume, vote), expected)
+    assert (inferer(volume, vote) - VolumeInferer()(volume, vote)).abs().max() > 1e-3
+    for view in EIGHT:  # whatever way a patient lies
+        torch.testing.assert_close(inferer(seen_as(volume, *view), vote), seen_as(expected, *view))
+
+
 def test_further_arguments_reach_the_network():
     volume = torch.rand(1, 1, 9, 7, 5)
     result = VolumeInferer()(volume, lambda slices, factor, *, shift: factor * slices + shift, 2.0, shift=1.0)

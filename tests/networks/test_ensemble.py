@@ -7,7 +7,7 @@ import torch
 from monai.data import DataLoader
 from torch import nn
 
-from monai_spct.networks import ENet, Ensemble, build_ensemble, compiled, frozen_copy
+from monai_spct.networks import ENet, Ensemble, Vote, build_ensemble, compiled, frozen_copy
 
 
 def small_network() -> nn.Sequential:
@@ -147,3 +147,20 @@ def test_equal_networks_are_compiled_once():
     assert once >= 1
     fast(images)
     assert backend.count == once
+
+
+def test_a_vote_is_the_mean_of_the_probabilities_of_its_networks_in_any_mode():
+    ensemble, images = build_ensemble(small_network, num_views=3, seed=0).eval(), torch.rand(2, 1, 6, 6)
+    vote, expected = Vote(ensemble).eval(), ensemble(images)
+    for module in (vote, compiled(vote, backend="eager")):
+        torch.testing.assert_close(module(images), expected)
+        torch.testing.assert_close(module.logits(images).exp(), expected.unsqueeze(0))
+    sure = Vote(Ensemble([lambda_network(200.0), lambda_network(-200.0)]))
+    assert sure.logits(torch.ones(1, 1, 1, 1)).isfinite().all()
+
+
+def lambda_network(scale: float) -> nn.Module:
+    network = nn.Conv2d(1, 2, 1, bias=False)
+    with torch.no_grad():
+        network.weight.copy_(torch.tensor([scale, -scale]).reshape(2, 1, 1, 1))
+    return network
