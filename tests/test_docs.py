@@ -149,7 +149,11 @@ def test_each_overlay_is_listed():
         for path in folder.glob("*.json")
         if path.name != "metadata.json" and '"imports"' not in path.read_text(encoding="utf-8")
     ]
-    overlays += (path for folder in ("methods", "networks") for path in (ROOT / "bundles" / folder).glob("*.json"))
+    overlays += (
+        path
+        for folder in ("augmentations", "methods", "networks")
+        for path in (ROOT / "bundles" / folder).glob("*.json")
+    )
     assert listed == {path.relative_to(ROOT).as_posix() for path in overlays}
 
 

@@ -78,7 +78,7 @@ class Consistency:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone."""
-        return step.mean(self.distance(*student_and_teacher(step, type(self).__name__)))
+        return step.mean(self.distance(*step.student_and_teacher(type(self).__name__)))
 
 
 class CertainConsistency:
@@ -121,7 +121,7 @@ class CertainConsistency:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone; 0 where no voxel is certain."""
-        student, teacher = student_and_teacher(step, type(self).__name__)
+        student, teacher = step.student_and_teacher(type(self).__name__)
         uncertainty = step.require("uncertainty", type(self).__name__).detach()
         certain = (uncertainty < self.threshold(step.progress) * math.log(student.shape[2])).to(student.dtype)
         if step.unlabeled_weight is not None:
@@ -132,12 +132,3 @@ class CertainConsistency:
         count = certain.sum()
         average_over_processes([count])
         return (certain * error).sum() / count.clamp(min=torch.finfo(count.dtype).tiny)
-
-
-def student_and_teacher(step: Step, reader: str) -> tuple[Tensor, Tensor]:
-    teacher, student = step.require("teacher", reader), step.require("unlabeled", reader)
-    if teacher.shape != student.shape:
-        raise ValueError(
-            f"predictions of teachers and students differ in shape: {tuple(teacher.shape)} and {tuple(student.shape)}."
-        )
-    return student, teacher.detach()

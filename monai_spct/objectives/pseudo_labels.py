@@ -10,7 +10,6 @@ from torch import Tensor
 
 from monai_spct.functional import mixture, self_paced_weights
 from monai_spct.functional.checks import in_unit_interval, positive
-from monai_spct.objectives.consistency import student_and_teacher
 from monai_spct.objectives.objective import Schedule, as_schedule
 from monai_spct.objectives.step import Step
 from monai_spct.objectives.supervised import cross_entropy
@@ -119,7 +118,7 @@ class PseudoLabels:
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone."""
-        student, teacher = student_and_teacher(step, type(self).__name__)
+        student, teacher = step.student_and_teacher(type(self).__name__)
         labels = teacher.argmax(2, keepdim=True)
         weights = torch.ones_like(teacher[:, :, 0]) if self.weight is None else self.weight(teacher, step.progress)
         step.notes["trusted_share"] = weights.mean()

@@ -90,3 +90,13 @@ class Step:
             source = _SOURCES.get(name, f"{_GIVE} `discriminator`, and batches an entry `unlabeled`")
             raise ValueError(f"`{reader}` needs `{name}`: {source}.")
         return value
+
+    def student_and_teacher(self, reader: str) -> tuple[Tensor, Tensor]:
+        """``unlabeled`` and ``teacher``, or a ``ValueError`` when one is not there or their shapes differ."""
+        teacher, student = self.require("teacher", reader), self.require("unlabeled", reader)
+        if teacher.shape != student.shape:
+            raise ValueError(
+                f"predictions of teachers and students differ in shape: {tuple(teacher.shape)} and "
+                f"{tuple(student.shape)}."
+            )
+        return student, teacher.detach()

@@ -19,6 +19,19 @@ class BatchTransform(Randomizable):
 
     Args:
         seed: of the draws; ``set_random_state`` can set it later.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.transforms import BatchTransform
+        >>> class Dim(BatchTransform):
+        ...     def __call__(self, images, *dense):
+        ...         return self.R.uniform() * images, *dense
+        >>> dim = Dim(seed=0)
+        >>> state = dim.state_dict()
+        >>> [first] = dim(torch.ones(1))
+        >>> dim.load_state_dict(state)
+        >>> bool(dim(torch.ones(1))[0] == first)
+        True
     """
 
     def __init__(self, *, seed: int | None = None) -> None:
