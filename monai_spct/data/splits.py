@@ -118,6 +118,7 @@ def split_cases(
     num_test: int | None = None,
     num_validation: int = 0,
     seed: int = 0,
+    order: Sequence[Any] | None = None,
     key: str = "patient",
 ) -> Split:
     """Split cases by patient.
@@ -139,14 +140,16 @@ def split_cases(
         num_test: number of patients to test on, instead of ``test_ratio``.
         num_validation: number of patients for validation, neither tested nor trained on.
         seed: of the shuffle.
+        order: all patients, as a published split has them, instead of the shuffle: those for testing first, then those
+            for validation, the labeled ones, and the rest.
         key: the entry that names a case's patient.
 
     Returns:
         The four lists, each sorted by patient and image.
 
     Raises:
-        ValueError: if a number is out of its range or leaves no patient for training, an image is listed twice, or a
-            case lacks an entry that it needs.
+        ValueError: if a number is out of its range or leaves no patient for training, an image is listed twice, a case
+            lacks an entry that it needs, or ``order`` names other patients.
 
     Example:
         >>> cases = [{"patient": p, "image": f"{p}{t}.nii", "label": f"{p}{t}_gt.nii"} for p in "abcdef" for t in "01"]
@@ -160,7 +163,14 @@ def split_cases(
         {'patient': 'b', 'image': 'b0.nii'}
     """
     ordered = _ordered(cases, key)
-    patients = _shuffled(sorted({case[key] for case in ordered}), seed)
+    patients = sorted({case[key] for case in ordered})
+    if order is None:
+        patients = _shuffled(patients, seed)
+    elif sorted(order) == patients:
+        patients = list(order)
+    else:
+        differing = sorted(set(order) ^ set(patients)) or [patient for patient in order if order.count(patient) > 1]
+        raise ValueError(f"`order` must name each patient of the cases once: look at {', '.join(map(str, differing))}.")
     if num_test is None:
         num_test = _share("test_ratio", test_ratio, len(patients), least=0)
     num_test, num_validation = at_least("num_test", num_test, 0), at_least("num_validation", num_validation, 0)

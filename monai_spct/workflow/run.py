@@ -33,7 +33,7 @@ __all__ = ["bundle_root", "check_settings", "flag", "settings_of_run", "tell_res
 
 # settings that a datalist replaces, and one that needs a datalist
 _NOT_WITH_DATALIST = {
-    *("dataset_dir", "split_seed", "test_ratio", "num_test", "num_validation"),
+    *("dataset_dir", "split_seed", "patient_order", "test_ratio", "num_test", "num_validation"),
     *("labeled_ratio", "labeled_patients", "channels"),
 }
 _WITH_DATALIST = {"predicted"}

@@ -1,5 +1,6 @@
 import gzip
 import itertools
+import json
 import math
 import os
 import random
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from monai_spct.data import acdc_cases, folder_cases, promise12_cases
 from monai_spct.data.splits import Split, split_cases
 from monai_spct.data.synthetic import save_metaimage
+from monai_spct.workflow import bundles_folder
 
 LISTS = ("labeled", "unlabeled", "validation", "test")
 
@@ -246,6 +248,23 @@ def test_a_setting_out_of_range_is_named_with_its_rule_and_value(settings, messa
         split_cases(acdc_like(8), **settings)
 
 
+def test_patients_may_have_a_published_order():
+    order = [f"patient{number:03d}" for number in (5, 2, 8, 1, 3, 7, 6, 4)]
+    split = split_cases(acdc_like(8), order=order, num_test=2, num_validation=1, labeled_patients=2)
+    expected = {"test": order[:2], "validation": order[2:3], "labeled": order[3:5], "unlabeled": order[5:]}
+    assert {name: patients(getattr(split, name)) for name in LISTS} == {key: set(ids) for key, ids in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("order", "named"),
+    [([1, 2, 3], "look at patient004"), ([1, 2, 3, 4, 5], "look at patient005"), ([1, 2, 2, 3, 4], "at patient002")],
+    ids=["missing", "unknown", "twice"],
+)
+def test_an_order_of_other_patients_is_refused(order, named):
+    with pytest.raises(ValueError, match=f"`order` must name each patient of the cases once: .*{named}"):
+        split_cases(acdc_like(4), order=[f"patient{number:03d}" for number in order])
+
+
 def test_an_image_listed_twice_is_named():
     cases = acdc_like(4)
     cases.append({**cases[2], "patient": "patient099"})
@@ -303,3 +322,15 @@ def test_acdc_074_and_076_are_on_one_side():
     twins = {"patient074", "patient076"}
     assert twins <= {case["patient"] for case in split.unlabeled}
     assert len({case["patient"] for case in split.test}) == 25
+
+
+@pytest.mark.skipif("SPCT_DATA_DIR" not in os.environ, reason="SPCT_DATA_DIR does not name the data")
+def test_the_published_split_of_acdc_is_that_of_its_overlay():
+    folder = Path(os.environ["SPCT_DATA_DIR"])
+    config = json.loads((bundles_folder() / "acdc" / "configs" / "hour_ssl4mis.json").read_text())
+    settings = {name: config[name] for name in ("num_test", "num_validation", "labeled_patients")}
+    split = split_cases(acdc_cases(folder / "acdc"), order=config["patient_order"], **settings)
+    for name, listed in (("test", split.test), ("val", split.validation), ("train", split.labeled + split.unlabeled)):
+        published = (folder / "acdc_ssl4mis" / f"{name}.list").read_text().split()
+        assert patients(listed) == {line.split("_")[0] for line in published}
+    assert patients(split.labeled) == {"patient038", "patient050", "patient099"}
