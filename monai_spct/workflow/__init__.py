@@ -4,7 +4,7 @@ from monai_spct.workflow.errors import cause_of, in_words, put_the_cause_last
 from monai_spct.workflow.folder import bundles_folder, copy
 from monai_spct.workflow.output_dir import lock_output_dir, record_training
 from monai_spct.workflow.processes import join_processes, refuse_processes_apart, synchronize_batch_norms
-from monai_spct.workflow.run import bundle_root, check_settings, flag, settings_of_run, tell_results
+from monai_spct.workflow.run import bundle_root, check_settings, flag, record_model, settings_of_run, tell_results
 
 __all__ = [
     "bundle_root",
@@ -17,6 +17,7 @@ __all__ = [
     "join_processes",
     "lock_output_dir",
     "put_the_cause_last",
+    "record_model",
     "record_training",
     "refuse_processes_apart",
     "settings_of_run",

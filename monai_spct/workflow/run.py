@@ -6,9 +6,9 @@ holds the merged config. These functions find it among their callers.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
+import logging
 import os
 import shlex
 import sys
@@ -29,7 +29,9 @@ from monai_spct.workflow.comparison import without_places
 from monai_spct.workflow.errors import put_the_cause_last
 from monai_spct.workflow.processes import refuse_processes_apart
 
-__all__ = ["bundle_root", "check_settings", "flag", "settings_of_run", "tell_results"]
+__all__ = ["bundle_root", "check_settings", "flag", "record_model", "settings_of_run", "tell_results"]
+
+logger = logging.getLogger(__name__)
 
 # settings that a datalist replaces, and one that needs a datalist
 _NOT_WITH_DATALIST = {
@@ -39,7 +41,10 @@ _NOT_WITH_DATALIST = {
 _WITH_DATALIST = {"predicted"}
 _PATHS = ("bundle_root", "output_dir", "dataset_dir", "datalist", "cache_dir", "ckpt_path")
 # keys with another meaning in an evaluation, or found out there
-_OF_A_TRAINING = {"device", "imports", "initialize", "network", "num_views", "run", "split"}
+_OF_A_TRAINING = {
+    *("amp", "bundle_root", "ckpt_path", "device", "imports", "initialize", "network", "num_views", "run", "split"),
+}
+_OF_A_COMMAND = ("dataset_dir", "datalist", "output_dir")
 _RENAMED = {  # keys and components of former versions
     **{"EvaluationNetwork": "Discriminator", "Weighted": "WeightedTerm", "move": "transform"},
     **{"initial_pace": "initial_gamma", "pace": "gamma", "pace_start": "gamma_start", "paces": "gammas"},
@@ -177,6 +182,8 @@ def check_settings(parser: ConfigParser | None = None, configs: str | Path | Non
         return
     if run.configs is not None and parser is None and "bundle_root" in run.config:
         run.parser.get_parsed_content("bundle_root")  # while the workflow is among the callers
+    if parser is None and "ckpt_path" in run.config:
+        _adopt_model(run)
     problems = [*_unread(run), *_not_taken(run.config, run.parser.locator)]
     for name in _PATHS:
         value = run.config.get(name)
@@ -305,8 +312,8 @@ def _as_json(node: Any) -> Any:
 def tell_results(output_dir: str | Path) -> None:
     """Print where the results of a training are, and the command that evaluates it. Only rank 0 prints.
 
-    Of the settings that change an evaluation, the command has plain values as words and components in the file
-    ``eval/settings.json``.
+    What evaluation and prediction must have in common with the training (grid, network, structures, split, ...) is in
+    ``models/model.json``, where :func:`check_settings` finds it beside the weights.
 
     Args:
         output_dir: of the training.
@@ -326,48 +333,72 @@ def tell_results(output_dir: str | Path) -> None:
         f"curves:       {folder / 'eval' / 'curves.png'}",
         f"TensorBoard:  {shlex.join(['tensorboard', '--logdir', str(folder / 'eval')])}",
     ]
-    if run is not None and (command := _evaluation(run, folder)):
+    if run is not None and "trainer" in run.base().get("train", {}) and (file := run.file("evaluate")):
+        places = {key: run.config.get(key) for key in _OF_A_COMMAND}
+        given = {key: value for key, value in places.items() if isinstance(value, str) and value != run.base().get(key)}
+        words = [word for key, value in given.items() for word in (f"--{key}", value)]
+        command = ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", str(file), *words]
         lines.append(f"evaluate:     {shlex.join(command)}")
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _evaluation(run: _Run, folder: Path) -> list[str]:
-    """The command that evaluates a training; nothing where the bundle has no evaluation."""
-    base, evaluation = run.base(), run.own("evaluate")
-    if not evaluation or "trainer" not in base.get("train", {}):
-        return []
-    changed = {
+def record_model(output_dir: str | Path) -> None:
+    """Write ``models/model.json``: what of a training's config evaluation and prediction must have as well.
+
+    These are the keys of ``evaluate.json`` and ``inference.json`` that are not those of the bundle, with keys of one's
+    own that they refer to. Only rank 0 writes.
+
+    Args:
+        output_dir: of the training.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_spct.workflow import record_model
+        >>> record_model(tempfile.mkdtemp())  # nothing to write outside of a run
+    """
+    run = _Run.find()
+    if run is None or idist.get_rank() > 0:
+        return
+    base, predicting = run.base(), {**run.own("inference"), **run.own("evaluate")}
+    kept = {
         key: value
         for key, value in run.config.items()
-        if key in evaluation.keys() - _OF_A_TRAINING and value not in (base.get(key, evaluation[key]), evaluation[key])
+        if key in predicting.keys() - _OF_A_TRAINING
+        and value not in (base.get(key, predicting[key]), predicting[key])
+        and not (key in _OF_A_COMMAND and isinstance(value, str))
     }
-    queue = list(changed.values())
-    while queue:  # keys of one's own that these refer to
-        node = queue.pop()
-        for reference in [name for _, part in _nodes([node]) for name in _references(part)]:
+    kept |= _referred_to(list(kept.values()), run.config, predicting.keys())
+    path = Path(output_dir) / "models" / "model.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, "w") as file:
+        json.dump(_as_json(kept), file, indent=4)
+
+
+def _referred_to(nodes: list[Any], config: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Keys of a config that the nodes refer to, these again to, and so on, but for the known ones."""
+    found: dict[str, Any] = {}
+    while nodes:
+        for reference in [name for _, part in _nodes([nodes.pop()]) for name in _references(part)]:
             key = reference.split("::")[0]
-            if key not in evaluation and key not in changed and key in run.config:
-                changed[key] = run.config[key]
-                queue.append(changed[key])
-    changed = {key: _as_json(value) for key, value in changed.items()}
-    simple = {key: str(value) for key, value in changed.items() if _is_plain(value)}
-    parts = {key: value for key, value in changed.items() if key not in simple}
-    given = str(run.file("evaluate"))
-    if parts:
-        path = folder / "eval" / "settings.json"
-        with replacing(path, "w") as file:
-            json.dump(parts, file, indent=4)
-        given = json.dumps([given, str(path)])  # with double quotes, around which a shell takes single ones
-    words = [word for key, value in simple.items() for word in (f"--{key}", value)]
-    return ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", given, *words]
+            if key in config and key not in known and key not in found:
+                found[key] = config[key]
+                nodes.append(config[key])
+    return found
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a command line gives this value back."""
-    if not isinstance(value, str):
-        return value is None or isinstance(value, bool | int | float)
-    try:
-        ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return not set(value) & set("[({#")
-    return False  # it would arrive as a number
+def _adopt_model(run: _Run) -> None:
+    """Take over what the training of the weights had, where nothing else is asked for."""
+    path = Path(str(run.parser.get_parsed_content("ckpt_path"))).parent / "model.json"
+    if not path.is_file():
+        return
+    model, base = json.loads(path.read_text(encoding="utf-8")), run.base()
+    adopted = {key: value for key, value in model.items() if key in base and run.config[key] == base[key]}
+    adopted |= _referred_to(list(adopted.values()), model, run.config.keys())
+    others = [key for key in model if key in base and key not in adopted and run.config[key] != model[key]]
+    if adopted:
+        logger.info(f"as in the training of the weights: {', '.join(adopted)}")
+    if others:
+        logger.warning(f"other than in the training of the weights: {', '.join(others)}")
+    run.parser.update(adopted)
+    run.parser.parse()
+    run.config.update(adopted)

@@ -146,7 +146,8 @@ def test_each_config_runs_to_its_end_from_its_own_place_and_shows_the_way(runs, 
 def test_files_are_whole_and_can_be_loaded_safely(runs):
     models = [f"models/{name}.pt" for name in ("best", "epoch_001", "last", "last_1", "model")]
     assert [path.relative_to(runs.output).as_posix() for path in loaded_safely(runs.output)] == models
-    assert sorted(path.name for path in (runs.output / "models").iterdir()) == [Path(name).name for name in models]
+    found = {path.name for path in (runs.output / "models").iterdir()}
+    assert found == {"model.json", *(Path(name).name for name in models)}
     assert [path.name for path in runs.output.rglob(".*")] == [".lock"]
     last = saved(runs.output, "last.pt")
     assert (last["run"]["epoch"], last["run"]["epoch_length"]) == (2, 2)
@@ -208,10 +209,8 @@ def test_the_last_lines_say_where_everything_is_and_what_to_run_next(runs, data)
     words = shlex.split(evaluate.split(maxsplit=1)[1])
     assert words[:5] == ["python", "-m", "monai.bundle", "run", "evaluating"]
     given = dict(zip(words[5::2], words[6::2], strict=True))
-    first, settings = json.loads(given.pop("--config_file"))
-    assert Path(first).samefile(config("evaluate"))
-    assert Path(settings) == runs.output / "eval" / "settings.json"  # with the network
-    assert given == {"--dataset_dir": str(data), "--output_dir": str(runs.output), "--num_validation": "1"}
+    assert Path(given.pop("--config_file")).samefile(config("evaluate"))
+    assert given == {"--dataset_dir": str(data), "--output_dir": str(runs.output)}
 
 
 def test_scores_are_there_for_each_volume_and_structure_and_on_the_screen(runs, data):

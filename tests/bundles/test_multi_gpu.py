@@ -52,8 +52,8 @@ def test_one_of_them_writes_and_speaks(together):
     output, done = together
     files = {name for name in written(output) if not name.startswith(("data/", "cache/"))}
     events = {name for name in files if "tfevents" in name}
-    models = {f"models/{name}.pt" for name in ("best", "last", "last_1", "model")}
-    records = {f"eval/{name}" for name in ("curves.png", "history.csv", "settings.json")}
+    models = {f"models/{name}" for name in ("best.pt", "last.pt", "last_1.pt", "model.json", "model.pt")}
+    records = {f"eval/{name}" for name in ("curves.png", "history.csv")}
     assert files - events == {"trained.json", *records, *models}
     assert len({name.split(".")[-2] for name in events}) == 1  # the process
     assert done.stdout.count("\nvalidation: 3 patients, 3 cases\n") == 1

@@ -1,12 +1,11 @@
 """Guards, record and root of a run, from the config that runs."""
 
-import ast
+import json
 import shlex
 from pathlib import Path
 
 import pytest
 import torch
-from fire.parser import DefaultParseValue
 from monai.bundle import ConfigParser, ConfigWorkflow, load
 
 from monai_spct.data import write_acdc_phantom
@@ -184,45 +183,53 @@ def test_with_one_it_is_the_folder_above_the_configs_from_whatever_directory(mon
 # The evaluation
 
 
-def evaluation(capsys, data: Path, output: Path, *overlays: Path, **settings: object) -> tuple[list[str], dict]:
-    """What stands behind the config file, and the whole config."""
-    run = {"output_dir": str(output), "run": ["$workflow.tell_results(@output_dir)"]}
-    workflow = begun(data, *overlays, **run, **settings)
+KEPT = [
+    ("methods/ua_mt.json", {}, set()),
+    ("networks/unet.json", {}, {"backbone"}),
+    ("acdc/configs/small.json", {"num_validation": 1}, {"on_original_grid", "resampling", "num_validation"}),
+    ("acdc/configs/one_structure.json", {"structure": 2}, {"all_structures", "load", "structure", "structures"}),
+    ("acdc/configs/phantom.json", {"num_views": 3}, set()),
+]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "settings", "kept"), KEPT, ids=lambda value: Path(value).stem if isinstance(value, str) else ""
+)
+def test_the_evaluation_has_what_it_must_of_the_training(capsys, data, tmp_path, overlay, settings, kept):
+    output = tmp_path / "out put"
+    steps = ["$workflow.record_model(@output_dir)", "$workflow.tell_results(@output_dir)"]
+    workflow = begun(data, BUNDLES / overlay, output_dir=str(output), run=steps, **settings)
     capsys.readouterr()
     workflow.run()
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert lines["TensorBoard:"] == shlex.join(["tensorboard", "--logdir", f"{output}/eval"])
     words = shlex.split(lines["evaluate:"])
-    files = ast.literal_eval(words[6]) if words[6].startswith("[") else [words[6]]
-    assert files == [str(CONFIGS / "evaluate.json"), f"{output}/eval/settings.json"][: len(files)]
-    parser = ConfigParser(ConfigParser.load_config_files(files))
-    parser.update({key[2:]: DefaultParseValue(value) for key, value in zip(words[7::2], words[8::2], strict=True)})
-    check_settings(parser, CONFIGS)
-    return words[7:], parser.get()
+    assert words[6:] == [str(CONFIGS / "evaluate.json"), "--dataset_dir", str(data), "--output_dir", str(output)]
+    model = json.loads((output / "models" / "model.json").read_text())
+    assert set(model) == kept
+
+    evaluation = ConfigWorkflow(words[6], workflow_type="infer", logging_file=False, output_dir=str(output))
+    before = dict(evaluation.parser.get())
+    evaluation.initialize()
+    after = evaluation.parser.get()
+    for key, value in model.items():
+        assert after[key] == value == workflow.parser.get()[key], key
+    assert {key for key in after if after[key] != before.get(key)} - {"evaluating"} == kept
 
 
-@pytest.mark.parametrize(
-    ("overlay", "settings", "words"),
-    [
-        ("methods/ua_mt.json", {}, []),
-        ("networks/unet.json", {}, []),
-        ("acdc/configs/small.json", {}, ["--on_original_grid", "False"]),
-        ("acdc/configs/one_structure.json", {"structure": 2}, ["--structure", "2"]),
-        ("acdc/configs/phantom.json", {"num_validation": 1, "num_views": 3}, ["--num_validation", "1"]),
-    ],
-    ids=lambda value: Path(value).stem if isinstance(value, str) else "",
-)
-def test_the_evaluation_is_that_of_the_overlay(capsys, data, tmp_path, overlay, settings, words):
-    output = tmp_path / "out put"
-    found, config = evaluation(capsys, data, output, BUNDLES / overlay, **settings)
-    given = ["--output_dir", str(output), "--dataset_dir", str(data)]
-    assert [word for word in found if word not in given] == words
-    files = [CONFIGS / "evaluate.json", BUNDLES / overlay]
-    known, changed = (ConfigParser.load_config_file(file) for file in files)
-    of_a_training = {"num_views", "dataset_dir", "output_dir", "initialize", "split", *settings}
-    for key in known.keys() & changed.keys() - of_a_training:
-        assert config[key] == changed[key], key
-    assert (output / "eval").exists() == (Path(overlay).stem in ("unet", "small", "one_structure"))
+def test_what_is_asked_for_goes_before_what_the_training_had(tmp_path, caplog):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "model.json").write_text(json.dumps({"num_test": 5, "structures": {"1": "LV"}, "mine": 1}))
+    evaluation = ConfigWorkflow(
+        str(CONFIGS / "evaluate.json"), workflow_type="infer", logging_file=False, output_dir=str(tmp_path), num_test=7
+    )
+    with caplog.at_level("INFO", logger="monai_spct"):
+        evaluation.initialize()
+    assert evaluation.parser["num_test"] == 7
+    assert evaluation.parser.get_parsed_content("out_channels") == 2
+    assert "mine" not in evaluation.parser.get()
+    assert "as in the training of the weights: structures" in caplog.text
+    assert "other than in the training of the weights: num_test" in caplog.text
 
 
 # The record

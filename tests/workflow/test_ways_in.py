@@ -58,7 +58,8 @@ def test_the_command_of_the_evaluation_has_what_changes_it(folder, name):
     words = shlex.split(line)[1:]
     assert words[:6] == ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file"]
     assert Path(words[6]) == folder / name / "configs" / f"evaluate.{'yaml' if name == 'in_yaml' else 'json'}"
-    assert words[7:] == ["--dataset_dir", str(folder / "data"), "--amp", "True"]
+    assert words[7:] == ["--dataset_dir", str(folder / "data")]
+    assert json.loads((folder / name / "models" / "model.json").read_text()) == {}
 
 
 def test_which_evaluates(folder):
