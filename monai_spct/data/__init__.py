@@ -8,6 +8,7 @@ from monai_spct.data.paired_loader import PairedLoader, SeededBatches
 from monai_spct.data.predictions import save_like
 from monai_spct.data.preflight import check_split, refuse_bad_headers
 from monai_spct.data.promise12 import promise12_cases
+from monai_spct.data.seen import seen_ranges
 from monai_spct.data.slices import SliceDataset
 from monai_spct.data.splits import Split, split_cases
 from monai_spct.data.synthetic import write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
@@ -30,6 +31,7 @@ __all__ = [
     "read_or_split",
     "refuse_bad_headers",
     "save_like",
+    "seen_ranges",
     "split_cases",
     "write_acdc_phantom",
     "write_datalist",

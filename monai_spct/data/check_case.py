@@ -25,11 +25,13 @@ class CheckCased(MapTransform):
     - A label whose affine differs gets the image's, with a warning, or reorienting and resampling would misalign the
       two. If its own affine puts it on the image's voxels with axes flipped or swapped, it is turned first.
     - Voxels of the image that are not finite become the smallest finite value, with a warning. Channels that are
-      constant, or nearly so, are warned of.
+      constant, or nearly so, are warned of, and so are images far outside of what was ``seen``.
 
     Args:
         num_classes: number of classes, background included.
         in_channels: number of channels of an image, ``C_in``; not checked by default.
+        seen: ranges of the images that networks were trained on, of :func:`~monai_spct.data.seen_ranges`; images with
+            a spacing or values far outside are warned of. Not checked by default.
         image_key: key of the image, ``(C_in, *S)``.
         label_key: key of the label, ``(1, *S)``, which may be missing.
 
@@ -47,11 +49,18 @@ class CheckCased(MapTransform):
     """
 
     def __init__(
-        self, *, num_classes: int, in_channels: int | None = None, image_key: str = "image", label_key: str = "label"
+        self,
+        *,
+        num_classes: int,
+        in_channels: int | None = None,
+        seen: Mapping[str, Any] | None = None,
+        image_key: str = "image",
+        label_key: str = "label",
     ) -> None:
         super().__init__((image_key, label_key), allow_missing_keys=True)
         self.num_classes = at_least("num_classes", num_classes, 2)
         self.in_channels = None if in_channels is None else at_least("in_channels", in_channels, 1)
+        self.seen = seen
         self.image_key, self.label_key = image_key, label_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -60,7 +69,12 @@ class CheckCased(MapTransform):
         image = case[self.image_key]
         name = str(case.get("case") or getattr(image, "meta", {}).get("filename_or_obj") or "this case")
         rules.refuse(rules.channel_count(name, len(image), self.in_channels))
-        case[self.image_key] = _finite(image, name)
+        image = case[self.image_key] = _finite(image, name)
+        if self.seen and hasattr(image, "pixdim"):
+            low, high = torch.aminmax(_plain(image))
+            its = {"spacing": image.pixdim.tolist(), "values": (float(low), float(high))}
+            if problem := rules.unlike(name, its, self.seen):
+                warnings.warn(problem, stacklevel=2)
         if self.label_key in case:
             case[self.label_key] = self._checked_label(case[self.label_key], image, name)
         return case

@@ -25,6 +25,7 @@ __all__ = [
     "slice_axes",
     "spacing",
     "turn",
+    "unlike",
     "unseen_classes",
     "voxel_sizes",
 ]
@@ -32,6 +33,7 @@ __all__ = [
 _SAME_VOXEL = 0.1  # voxels; headers are rounded
 _FAR = 10  # times the median of a spacing: centimeters for millimeters, or a field in the wrong place
 _THICK = 1.5  # times the voxel size along the other axes
+_UNLIKE = {"spacing": 1.5, "values": 20}  # times what was seen
 _FLAT = 0.99  # share of voxels; scaling by percentiles leaves nothing of such an image
 
 SIDE = {"labeled": "training", "unlabeled": "training", "validation": "validation", "test": "test"}
@@ -197,6 +199,25 @@ def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str 
         f"slices are cut along the last axis, and those of {len(others)} of {len(volumes)} images seem to lie along "
         f"another one: {', '.join(others)}."
     )
+
+
+def unlike(name: str, its: Mapping[str, ArrayLike], seen: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> str | None:
+    """Spacing, in mm, and range of values of an image, and the smallest and largest of those trained on."""
+    low, high = map(np.asarray, seen["spacing"])
+    sizes = np.asarray(its["spacing"])
+    if (sizes < low / _UNLIKE["spacing"]).any() or (sizes > high * _UNLIKE["spacing"]).any():
+        return (
+            f"the voxels of {name} are {_mm(sizes)}, those that the networks have seen {_mm(low)} to {_mm(high)}: "
+            "look at the prediction with doubt."
+        )
+    (least, most), (lowest, highest) = np.asarray(its["values"], float), np.asarray(seen["values"], float)
+    ratio = (most - least) / max(highest - lowest, 1e-12)
+    if least < lowest - (highest - lowest) / 2 or not 1 / _UNLIKE["values"] <= ratio <= _UNLIKE["values"]:
+        return (
+            f"the values of {name} lie between {least:.4g} and {most:.4g}, those that the networks have seen between "
+            f"{lowest:.4g} and {highest:.4g}: look at the prediction with doubt."
+        )
+    return None
 
 
 def one_side(patients: Iterable[tuple[str, str]]) -> list[str]:

@@ -4,7 +4,15 @@ from monai_spct.workflow.errors import cause_of, in_words, put_the_cause_last
 from monai_spct.workflow.folder import bundles_folder, copy
 from monai_spct.workflow.output_dir import lock_output_dir, record_training
 from monai_spct.workflow.processes import join_processes, refuse_processes_apart, synchronize_batch_norms
-from monai_spct.workflow.run import bundle_root, check_settings, flag, record_model, settings_of_run, tell_results
+from monai_spct.workflow.run import (
+    bundle_root,
+    check_settings,
+    flag,
+    record_model,
+    settings_of_run,
+    tell_results,
+    weights,
+)
 
 __all__ = [
     "bundle_root",
@@ -23,4 +31,5 @@ __all__ = [
     "settings_of_run",
     "synchronize_batch_norms",
     "tell_results",
+    "weights",
 ]

@@ -7,6 +7,10 @@ from pathlib import Path
 
 __all__ = ["bundles_folder", "copy"]
 
+_WRITTEN_BY_RUNS = shutil.ignore_patterns(
+    *("cache", "output", "phantom", "mlruns", "mlruns.db*", "config_*.json", "__pycache__")
+)
+
 
 def bundles_folder() -> Path:
     """The folder of the bundles: beside the package in a checkout, inside it when installed from a wheel.
@@ -45,14 +49,7 @@ def copy(name: str, target: str | Path) -> str:
     if not (source / "configs").is_dir():
         names = sorted(path.parent.name for path in bundles_folder().glob("*/configs"))
         raise ValueError(f"`name` must be one of {names}, got {name!r}.")
-    shutil.copytree(source, target, ignore=_written_by_runs)
-    for overlays in ("methods", "networks"):
+    shutil.copytree(source, target, ignore=_WRITTEN_BY_RUNS)
+    for overlays in ("augmentations", "methods", "networks"):
         shutil.copytree(bundles_folder() / overlays, target / overlays)
     return f"python -m monai.bundle run training --config_file {target / 'configs' / 'train.json'} --dataset_dir ..."
-
-
-def _written_by_runs(folder: str, names: list[str]) -> set[str]:
-    if Path(folder).name == "models":
-        return set(names) - {"README.md"}
-    patterns = ("cache", "eval", "phantom", "predictions", "mlruns", "mlruns.db*", "config_*.json", "__pycache__")
-    return shutil.ignore_patterns(*patterns)(folder, names)

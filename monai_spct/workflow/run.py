@@ -12,7 +12,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pydoc import ErrorDuringImport, locate
@@ -21,7 +21,7 @@ from typing import Any
 import ignite.distributed as idist
 from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, ReferenceResolver
 
-from monai_spct.data import Split
+from monai_spct.data import Split, seen_ranges
 from monai_spct.data.rules import SIDE
 from monai_spct.files.atomic import replacing
 from monai_spct.functional.spelling import did_you_mean, nearest
@@ -29,7 +29,7 @@ from monai_spct.workflow.comparison import without_places
 from monai_spct.workflow.errors import put_the_cause_last
 from monai_spct.workflow.processes import refuse_processes_apart
 
-__all__ = ["bundle_root", "check_settings", "flag", "record_model", "settings_of_run", "tell_results"]
+__all__ = ["bundle_root", "check_settings", "flag", "record_model", "settings_of_run", "tell_results", "weights"]
 
 logger = logging.getLogger(__name__)
 
@@ -342,14 +342,34 @@ def tell_results(output_dir: str | Path) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def record_model(output_dir: str | Path) -> None:
-    """Write ``models/model.json``: what of a training's config evaluation and prediction must have as well.
-
-    These are the keys of ``evaluate.json`` and ``inference.json`` that are not those of the bundle, with keys of one's
-    own that they refer to. Only rank 0 writes.
+def weights(output_dir: str | Path, bundle_root: str | Path) -> str:
+    """Path of the weights of a training; of those that come with the bundle, where there was no training.
 
     Args:
         output_dir: of the training.
+        bundle_root: of the bundle, with ``models/model.pt`` if it comes with weights.
+
+    Example:
+        >>> from monai_spct.workflow import weights
+        >>> weights("runs/first", "nowhere")
+        'runs/first/models/model.pt'
+    """
+    trained, shipped = (Path(folder) / "models" / "model.pt" for folder in (output_dir, bundle_root))
+    if trained.parent.exists() or not shipped.is_file():
+        return str(trained)
+    logger.info(f"there was no training in {output_dir}: these are the weights that come with the bundle.")
+    return str(shipped)
+
+
+def record_model(output_dir: str | Path, cases: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write ``models/model.json``: what of a training's config evaluation and prediction must have as well.
+
+    These are the keys of ``evaluate.json`` and ``inference.json`` that are not those of the bundle, with keys of one's
+    own that they refer to; and as ``seen`` the ranges of the images. Only rank 0 writes.
+
+    Args:
+        output_dir: of the training.
+        cases: that were trained on.
 
     Example:
         >>> import tempfile
@@ -368,6 +388,8 @@ def record_model(output_dir: str | Path) -> None:
         and not (key in _OF_A_COMMAND and isinstance(value, str))
     }
     kept |= _referred_to(list(kept.values()), run.config, predicting.keys())
+    if seen := seen_ranges(cases):
+        kept["seen"] = seen
     path = Path(output_dir) / "models" / "model.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "w") as file:

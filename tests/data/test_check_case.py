@@ -1,6 +1,7 @@
 """What would train silently wrong is refused by name; what can be mended is mended aloud."""
 
 import math
+import re
 
 import nibabel as nib
 import numpy as np
@@ -186,3 +187,36 @@ def test_a_label_file_with_another_affine_stays_aligned_when_reoriented(tmp_path
         done = pipeline({key: str(tmp_path / f"{key}.nii.gz") for key in keys})
     np.testing.assert_array_equal(done["image"][0].numpy(), voxels[::-1, ::-1])
     np.testing.assert_array_equal(done["label"].numpy(), done["image"].numpy() % 4)
+
+
+# What networks have not seen
+
+SEEN = {"spacing": [[0.7, 0.7, 5.0], [1.9, 1.9, 10.0]], "values": [0.0, 1000.0]}
+
+
+@pytest.mark.parametrize(
+    ("spacing", "values", "said"),
+    [
+        ((1.25, 1.25, 10.0), (0.0, 1.0), None),
+        ((1.25, 1.25, 14.0), (-400.0, 1.0), None),
+        ((0.3, 0.3, 5.0), (0.0, 1.0), "the voxels of patient007_frame01 are 0.3 x 0.3 x 5 mm, those that the networks"),
+        ((1.25, 1.25, 16.0), (0.0, 1.0), "1.25 x 1.25 x 16 mm, .* have seen 0.7 x 0.7 x 5 mm to 1.9 x 1.9 x 10 mm"),
+        (
+            (1.25, 1.25, 10.0),
+            (-1024.0, 1.0),
+            "values of patient007_frame01 lie between -1024 and .* between 0 and 1000",
+        ),
+        ((1.25, 1.25, 10.0), (0.0, 0.01), "values of patient007_frame01 lie between 0 and 10"),
+    ],
+    ids=["alike", "nearly", "fine", "thick", "CT", "dark"],
+)
+def test_an_image_unlike_all_that_was_seen_is_warned_of(spacing, values, said, recwarn):
+    lowest, scale = values
+    image = scale * torch.linspace(0, 1000, 90).reshape(1, 6, 5, 3)
+    image[0, 0, 0, 0] = lowest
+    case = case_of(MetaTensor(image, affine=np.diag([*spacing, 1.0])))
+    del case["label"]
+    CheckCased(num_classes=4, seen=SEEN)(case)
+    messages = [str(warning.message) for warning in recwarn]
+    assert len(messages) == (said is not None)
+    assert said is None or re.search(said, messages[0])

@@ -37,7 +37,7 @@ def result(folder: Path, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_beside_the_configs_with_one_and_the_same_record(folder, name):
-    assert (folder / name / "models" / "model.pt").is_file()
+    assert (folder / name / "output" / "models" / "model.pt").is_file()
     settings = result(folder, name)["settings"]
     assert settings["max_epochs"] == 2
     assert settings["amp"] is True
@@ -59,9 +59,9 @@ def test_the_command_of_the_evaluation_has_what_changes_it(folder, name):
     assert words[:6] == ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file"]
     assert Path(words[6]) == folder / name / "configs" / f"evaluate.{'yaml' if name == 'in_yaml' else 'json'}"
     assert words[7:] == ["--dataset_dir", str(folder / "data")]
-    assert json.loads((folder / name / "models" / "model.json").read_text()) == {}
+    assert set(json.loads((folder / name / "output" / "models" / "model.json").read_text())) == {"seen"}
 
 
 def test_which_evaluates(folder):
-    with (folder / NAMES[0] / "eval" / "scores.csv").open() as file:
+    with (folder / NAMES[0] / "output" / "eval" / "scores.csv").open() as file:
         assert len({row["case"] for row in csv.DictReader(file)}) == 2

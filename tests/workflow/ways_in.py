@@ -90,7 +90,7 @@ def main(folder: Path, settings: dict[str, Any], mistake: dict[str, Any]) -> Non
         with redirect_stdout(io.StringIO()) as said:
             way(config, settings)
         found["said"] = said.getvalue()
-        last = torch.load(folder / way.__name__ / "models" / "last.pt", weights_only=True)
+        last = torch.load(folder / way.__name__ / "output" / "models" / "last.pt", weights_only=True)
         found["settings"] = json.loads(last["run"]["settings"])
         config = next(config.parent.glob("train.*"))
         for name, more in {
