@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _ASK_EVERY = 10  # iterations until processes ask each other for SIGTERM, for which they wait for their GPUs
 _FORMAT = 2  # of checkpoints
 _STATUS = 128 + signal.SIGTERM  # of a process that the signal ended
-_FILES = ("last.pt", "last_*.pt", "model.pt", "best.pt", "epoch_*.pt")
+_FILES = ("last.pt", "last_*.pt", "model.pt", "model.json", "best.pt", "epoch_*.pt")
 
 
 class SaveCheckpoints:

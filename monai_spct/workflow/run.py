@@ -409,9 +409,13 @@ def _referred_to(nodes: list[Any], config: Mapping[str, Any], known: Collection[
 
 
 def _adopt_model(run: _Run) -> None:
-    """Take over what the training of the weights had, where nothing else is asked for."""
-    path = Path(str(run.parser.get_parsed_content("ckpt_path"))).parent / "model.json"
-    if not path.is_file():
+    """Take over what the training of the weights had, where nothing else is asked for.
+
+    The file is a config, and as such code: that of a run or of the bundle is read, not one beside any weights.
+    """
+    path = Path(str(run.parser.get_parsed_content("ckpt_path"))).absolute().parent / "model.json"
+    roots = [Path(str(run.parser.get_parsed_content(key))) for key in ("output_dir", "bundle_root")]
+    if not path.is_file() or path.parent not in [root.absolute() / "models" for root in roots]:
         return
     model, base = json.loads(path.read_text(encoding="utf-8")), run.base()
     adopted = {key: value for key, value in model.items() if key in base and run.config[key] == base[key]}

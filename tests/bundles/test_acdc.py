@@ -286,8 +286,8 @@ def test_a_copy_keeps_its_results_to_itself_and_a_short_run_has_its_losses_on_re
     copy("acdc", tmp_path / "mine")
     files = (tmp_path / "mine" / "configs" / "train.json", tmp_path / "mine" / "methods" / "labeled_only.json")
     workflow(*files, dataset_dir=data, **LITTLE).run()
-    assert (tmp_path / "mine" / "models" / "model.pt").is_file()
-    assert "loss" in recorded(tmp_path / "mine").Tags()["scalars"]
+    assert (tmp_path / "mine" / "output" / "models" / "model.pt").is_file()
+    assert "loss" in recorded(tmp_path / "mine" / "output").Tags()["scalars"]
 
 
 # Overrides

@@ -36,7 +36,7 @@ class Made(NamedTuple):
 def made(request, tmp_path_factory) -> Made:
     base = tmp_path_factory.mktemp(request.param)
     folder = base / "bundle"
-    shutil.copytree(BUNDLES / request.param, folder, ignore=shutil.ignore_patterns("models", "eval", "phantom"))
+    shutil.copytree(BUNDLES / request.param, folder, ignore=shutil.ignore_patterns("models", "output", "phantom"))
     network = build_ensemble(partial(ENet, out_channels=CLASSES[request.param]), num_views=3, seed=3)
     for module in network.modules():
         if isinstance(module, torch.nn.BatchNorm2d):

@@ -43,7 +43,7 @@ def zoo(tmp_path_factory) -> Path:
     base = tmp_path_factory.mktemp("zoo") / "bundles"
     torch.manual_seed(0)  # rounding, which exports are held to, depends on the images
     for name, (views, classes) in NETWORKS.items():
-        left_out = shutil.ignore_patterns("models", "eval", "phantom", "predictions")
+        left_out = shutil.ignore_patterns("models", "output", "phantom")
         shutil.copytree(BUNDLES / name, base / name, ignore=left_out)
         network = build_ensemble(partial(ENet, out_channels=classes), num_views=views, seed=7)
         with torch.no_grad():

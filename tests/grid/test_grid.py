@@ -48,8 +48,11 @@ def test_what_is_run_again(tmp_path, tiny, cases):
     assert [json.loads(path.read_text())["axes"]["works"] for path in tmp_path.rglob("cell.json")].count(False) == 1
 
     write_table(table, {**row, "seed": 0}, {**row, "seed": 2})
-    done = grid(tmp_path, table, given, "cells", "--dry-run")
+    done = grid(tmp_path, table, given, "cells")
     assert (done.returncode, jobs(done.stdout + done.stderr)) == (0, {"train": 1, "evaluate": 1}), done.stderr
+    second = places(tmp_path / "runs", "summary.json")
+    assert len(second) == 2
+    assert second.items() > first.items()
 
     (cases / "p3").touch()  # another list of cases, although there is a report of the old ones
     report = tmp_path / "runs" / "report" / "mine" / "report.html"
@@ -57,7 +60,7 @@ def test_what_is_run_again(tmp_path, tiny, cases):
     report.touch()
     done = grid(tmp_path, table, given, "--dry-run")
     assert jobs(done.stdout + done.stderr) == {"train": 2, "evaluate": 2, "report": 1}
-    assert places(tmp_path / "runs", "summary.json") == first
+    assert places(tmp_path / "runs", "summary.json") == second
 
 
 def test_mistakes_are_refused_before_anything_starts(tmp_path, tiny, cases):

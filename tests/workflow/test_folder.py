@@ -13,7 +13,10 @@ def test_a_copy_has_all_of_the_bundle_and_the_overlays(tmp_path, name):
     line = copy(name, tmp_path / "mine")
     assert line.startswith("python -m monai.bundle run training ")
     assert str(tmp_path / "mine" / "configs" / "train.json") in line
-    for source, there in ((f"{name}/configs", "configs"), ("methods", "methods"), ("networks", "networks")):
+    for source, there in (
+        (f"{name}/configs", "configs"),
+        *((name, name) for name in ("augmentations", "methods", "networks")),
+    ):
         files = {path.name: path.read_bytes() for path in (bundles_folder() / source).iterdir()}
         assert files
         assert {path.name: path.read_bytes() for path in (tmp_path / "mine" / there).iterdir()} == files
@@ -22,9 +25,9 @@ def test_a_copy_has_all_of_the_bundle_and_the_overlays(tmp_path, name):
 def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
     folder = tmp_path / "bundles"
     for made in (
-        *("heart/configs/train.json", "methods/labeled_only.json", "networks/unet.json", "heart/models/README.md"),
-        *(f"heart/models/{name}" for name in ("model.pt", "model.ts", "model.onnx", ".model.pt.tmp")),
-        *(f"heart/{name}" for name in ("cache/a.npy", "mlruns.db", "mlruns/1/config.json", "eval/scores.csv")),
+        *("heart/configs/train.json", "methods/labeled_only.json", "networks/unet.json", "heart/models/model.pt"),
+        *("augmentations/strong.json", "heart/output/models/model.pt", "heart/output/eval/scores.csv"),
+        *(f"heart/{name}" for name in ("cache/a.npy", "mlruns.db", "mlruns/1/config.json")),
         *("heart/config_20260101_120000.json", "heart/phantom/data/a.nii", "heart/scripts/__pycache__/a.pyc"),
     ):
         (folder / made).parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +35,8 @@ def test_a_copy_leaves_out_what_runs_have_written(tmp_path, monkeypatch):
     monkeypatch.setattr("monai_spct.workflow.folder.bundles_folder", lambda: folder)
     copy("heart", tmp_path / "mine")
     files = sorted(path.relative_to(tmp_path / "mine").as_posix() for path in (tmp_path / "mine").rglob("*.*"))
-    assert files == ["configs/train.json", "methods/labeled_only.json", "models/README.md", "networks/unet.json"]
+    overlays = ["methods/labeled_only.json", "models/model.pt", "networks/unet.json"]
+    assert files == ["augmentations/strong.json", "configs/train.json", *overlays]
 
 
 @pytest.mark.parametrize("name", ["acd", "methods", "ACDC", "acdc/configs"])
