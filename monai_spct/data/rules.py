@@ -208,14 +208,14 @@ def unlike(name: str, its: Mapping[str, ArrayLike], seen: Mapping[str, tuple[Arr
     if (sizes < low / _UNLIKE["spacing"]).any() or (sizes > high * _UNLIKE["spacing"]).any():
         return (
             f"the voxels of {name} are {_mm(sizes)}, those that the networks have seen {_mm(low)} to {_mm(high)}: "
-            "look at the prediction with doubt."
+            "treat the prediction with caution."
         )
     (least, most), (lowest, highest) = np.asarray(its["values"], float), np.asarray(seen["values"], float)
     ratio = (most - least) / max(highest - lowest, 1e-12)
     if least < lowest - (highest - lowest) / 2 or not 1 / _UNLIKE["values"] <= ratio <= _UNLIKE["values"]:
         return (
             f"the values of {name} lie between {least:.4g} and {most:.4g}, those that the networks have seen between "
-            f"{lowest:.4g} and {highest:.4g}: look at the prediction with doubt."
+            f"{lowest:.4g} and {highest:.4g}: treat the prediction with caution."
         )
     return None
 

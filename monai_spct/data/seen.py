@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from monai.utils import ensure_tuple
-from numpy.typing import NDArray
 
 from monai_spct.data.volumes import open_volume
 
@@ -38,14 +37,9 @@ def seen_ranges(cases: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     if not labeled:
         return {}
     spacings = np.stack([open_volume(file).spacing for case in cases for file in ensure_tuple(case["image"])])
-    values = [
-        (float(np.nanmin(voxels)), float(np.nanmax(voxels))) for voxels in (open_volume(f).load() for f in labeled)
-    ]
+    finite = [voxels[np.isfinite(voxels)] for voxels in (open_volume(file).load() for file in labeled)]
+    values = np.concatenate([[voxels.min(), voxels.max()] for voxels in finite if voxels.size])
     return {
         "spacing": [np.round(spacings.min(0), 4).tolist(), np.round(spacings.max(0), 4).tolist()],
-        "values": [min(low for low, _ in values), max(high for _, high in values)],
+        "values": [float(values.min()), float(values.max())],
     }
-
-
-def _voxels(file: str) -> NDArray[Any]:
-    return open_volume(file).load()

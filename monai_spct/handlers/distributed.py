@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -63,7 +64,8 @@ class SeedEachIteration:
     Args:
         seed: of the whole run.
         rank: the number of this process, from 0.
-        transform: an object with a random state of its own, as :class:`~monai_spct.transforms.RandomQuarterTurn`.
+        transforms: objects with a random state of their own, as :class:`~monai_spct.transforms.RandomQuarterTurn`;
+            ``None`` among them is passed over.
 
     Example:
         >>> import torch
@@ -77,10 +79,10 @@ class SeedEachIteration:
         (True, False)
     """
 
-    def __init__(self, *, seed: int, rank: int = 0, transform: Randomizable | None = None) -> None:
+    def __init__(self, *, seed: int, rank: int = 0, transforms: Sequence[Randomizable | None] = ()) -> None:
         self.seed = at_least("seed", seed, 0)
         self.rank = at_least("rank", rank, 0)
-        self.transform = transform
+        self.transforms = [transform for transform in transforms if transform is not None]
 
     def attach(self, engine: Engine) -> None:
         """Seed whenever an iteration of ``engine`` starts."""
@@ -89,9 +91,9 @@ class SeedEachIteration:
     def __call__(self, engine: Engine) -> None:
         """Seed for the iteration that ``engine`` is in."""
         rng = np.random.default_rng((self.seed, self.rank, engine.state.iteration))
-        for_python, for_numpy, for_torch, for_transform = rng.integers(2**32, size=4).tolist()
+        for_python, for_numpy, for_torch, *seeds = rng.integers(2**32, size=3 + len(self.transforms)).tolist()
         random.seed(for_python)
         np.random.seed(for_numpy)  # noqa: NPY002
         torch.manual_seed(for_torch)  # of the GPU too
-        if self.transform is not None:
-            self.transform.set_random_state(seed=for_transform)
+        for transform, seed in zip(self.transforms, seeds, strict=True):
+            transform.set_random_state(seed=seed)

@@ -6,6 +6,7 @@ from monai_spct.networks.discriminator import Discriminator
 from monai_spct.networks.enet import ENet
 from monai_spct.networks.ensemble import Ensemble, Vote, build_ensemble, compiled, frozen_copy
 from monai_spct.networks.prelu import PReLU
+from monai_spct.networks.residual_unet import ResidualUNet
 from monai_spct.networks.segnet import SegNet
 from monai_spct.networks.unet import UNet
 from monai_spct.networks.weights import count_networks, load_weights
@@ -15,6 +16,7 @@ __all__ = [
     "ENet",
     "Ensemble",
     "PReLU",
+    "ResidualUNet",
     "SegNet",
     "UNet",
     "Vote",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from monai.transforms import KeepLargestConnectedComponent
+from monai.utils import convert_to_tensor
 from torch import Tensor
 
 from monai_spct.functional import mixture, self_paced_weights
@@ -84,7 +85,8 @@ class PseudoLabels:
         weight: from the log-probabilities of the teachers ``(K, U, C, *S)`` and the run's progress to a weight of each
             voxel ``(K, U, *S)``, for example :class:`Confidence` or :class:`Agreement`; all 1 by default.
         crossed: whether each student learns from the teacher of the next one, not from its own.
-        largest_component: whether to keep the largest connected component of each class in each image alone.
+        largest_component: whether to keep the largest connected component of each class in each image alone; found on
+            the CPU.
 
     Raises:
         ValueError: in the call, when the step has no teacher, or only one and they are crossed.
@@ -123,7 +125,7 @@ class PseudoLabels:
         weights = torch.ones_like(teacher[:, :, 0]) if self.weight is None else self.weight(teacher, step.progress)
         step.notes["trusted_share"] = weights.mean()
         if self.keep is not None:
-            kept = [torch.as_tensor(self.keep(label)) for label in labels.flatten(0, 1)]
+            kept = [convert_to_tensor(self.keep(label), track_meta=False) for label in labels.cpu().flatten(0, 1)]
             labels = torch.stack(kept).reshape(labels.shape).to(labels)
         if step.unlabeled_weight is not None:
             weights = weights * step.unlabeled_weight

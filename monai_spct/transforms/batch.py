@@ -80,7 +80,7 @@ class EachImage(BatchTransform):
         return torch.stack(seen), *dense
 
 
-class BatchCompose:
+class BatchCompose(Randomizable):
     """Transforms of a batch, one after another.
 
     Args:
@@ -104,6 +104,13 @@ class BatchCompose:
         for transform in self.transforms:
             batch = transform(*batch)
         return batch
+
+    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> BatchCompose:
+        """Seed the draws of all transforms."""
+        super().set_random_state(seed, state)
+        for transform in self.transforms:
+            transform.set_random_state(seed=int(self.R.randint(2**32, dtype=np.uint64)))
+        return self
 
     def state_dict(self) -> dict[str, Any]:
         """States of the random generators."""

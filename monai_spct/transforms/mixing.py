@@ -15,13 +15,20 @@ from monai_spct.transforms.batch import BatchTransform
 __all__ = ["CopyPaste", "CutMix", "boxes"]
 
 
-def boxes(sides: NDArray[np.floating], places: NDArray[np.floating], *, size: tuple[int, ...]) -> Tensor:
+def boxes(
+    sides: NDArray[np.floating],
+    places: NDArray[np.floating],
+    *,
+    size: tuple[int, ...],
+    device: torch.device | str = "cpu",
+) -> Tensor:
     """Masks of boxes, one for each image, true inside.
 
     Args:
         sides: ``(B, D)``, lengths along each axis as a share of the image, 0 to 1.
         places: ``(B, D)``, 0 for a box at the beginning of an axis, 1 for one at its end.
         size: of the images, D numbers.
+        device: of the masks, which are made there: nothing waits for a copy.
 
     Returns:
         ``(B, 1, *size)``, bool. A box has at least one voxel.
@@ -35,7 +42,7 @@ def boxes(sides: NDArray[np.floating], places: NDArray[np.floating], *, size: tu
                 [0, 0, 0, 0],
                 [0, 0, 0, 0]], dtype=torch.int32)
     """
-    masks = torch.zeros(len(sides), 1, *size, dtype=torch.bool)
+    masks = torch.zeros(len(sides), 1, *size, dtype=torch.bool, device=device)
     lengths = np.clip(np.rint(sides * size), 1, size).astype(int)
     starts = np.rint(places * (size - lengths)).astype(int)
     for mask, start, length in zip(masks, starts, lengths, strict=True):
@@ -94,11 +101,16 @@ class CutMix(BatchTransform):
         shares = self.R.uniform(*self.area, size=(count, 1))
         ratios = np.exp(self.R.uniform(-0.5, 0.5, size=(count, len(size))) * math.log(self.aspect))
         sides = shares ** (1 / len(size)) * ratios / ratios.prod(1, keepdims=True) ** (1 / len(size))
-        masks = boxes(sides, self.R.uniform(size=sides.shape), size=size)
-        masks &= torch.from_numpy(self.R.uniform(size=count) < self.prob).reshape(-1, 1, *[1] * len(size))
-        masks, index = masks.to(images.device), torch.from_numpy(others).to(images.device)
-        axis = -2 - len(size)
-        return tuple(torch.where(masks, each.index_select(each.ndim + axis, index), each) for each in (images, *dense))
+        masks = boxes(sides, self.R.uniform(size=sides.shape), size=size, device=images.device)
+        mixed = self.R.uniform(size=count) < self.prob
+        others = np.where(mixed, others, np.arange(count))
+
+        def paste(each: Tensor) -> Tensor:
+            axis = each.ndim - 2 - len(size)
+            sources = each.unbind(axis)
+            return torch.where(masks, torch.stack([sources[other] for other in others], axis), each)
+
+        return tuple(paste(each) for each in (images, *dense))
 
 
 class CopyPaste(BatchTransform):
@@ -140,7 +152,8 @@ class CopyPaste(BatchTransform):
                 f"`unlabeled_batch_size` must be equal, got {count} and {len(unlabeled)}."
             )
         sides = np.full((count, len(size)), self.side)
-        inside = boxes(sides, self.R.uniform(size=sides.shape), size=size)
-        pasted = torch.from_numpy((np.arange(count) + self.R.randint(2)) % 2 == 0).reshape(-1, 1, *[1] * len(size))
-        known = (inside == pasted).to(labeled.device)  # labeled: inside the box, or all around it
+        inside = boxes(sides, self.R.uniform(size=sides.shape), size=size, device=labeled.device)
+        first = self.R.randint(2)
+        # labeled: inside the box, or all around it
+        known = torch.stack([mask if (n + first) % 2 == 0 else ~mask for n, mask in enumerate(inside)])
         return torch.where(known, labeled, unlabeled), known[:, 0]

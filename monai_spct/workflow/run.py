@@ -14,11 +14,13 @@ import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pydoc import ErrorDuringImport, locate
 from typing import Any
 
 import ignite.distributed as idist
+from ignite.engine import Engine, Events
 from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, ReferenceResolver
 
 from monai_spct.data import Split, seen_ranges
@@ -181,9 +183,9 @@ def check_settings(parser: ConfigParser | None = None, configs: str | Path | Non
     if run is None:
         return
     if run.configs is not None and parser is None and "bundle_root" in run.config:
+        if run.config.keys() >= {"ckpt_path", "output_dir"}:
+            _adopt_model(run)
         run.parser.get_parsed_content("bundle_root")  # while the workflow is among the callers
-    if parser is None and "ckpt_path" in run.config:
-        _adopt_model(run)
     problems = [*_unread(run), *_not_taken(run.config, run.parser.locator)]
     for name in _PATHS:
         value = run.config.get(name)
@@ -335,7 +337,7 @@ def tell_results(output_dir: str | Path) -> None:
     ]
     if run is not None and "trainer" in run.base().get("train", {}) and (file := run.file("evaluate")):
         places = {key: run.config.get(key) for key in _OF_A_COMMAND}
-        given = {key: value for key, value in places.items() if isinstance(value, str) and value != run.base().get(key)}
+        given = {key: str(value) for key, value in places.items() if _is_path(value) and value != run.base().get(key)}
         words = [word for key, value in given.items() for word in (f"--{key}", value)]
         command = ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", str(file), *words]
         lines.append(f"evaluate:     {shlex.join(command)}")
@@ -357,24 +359,25 @@ def weights(output_dir: str | Path, bundle_root: str | Path) -> str:
     trained, shipped = (Path(folder) / "models" / "model.pt" for folder in (output_dir, bundle_root))
     if trained.parent.exists() or not shipped.is_file():
         return str(trained)
-    logger.info(f"there was no training in {output_dir}: these are the weights that come with the bundle.")
+    logger.warning(f"there was no training in {output_dir}: these are the weights that come with the bundle.")
     return str(shipped)
 
 
-def record_model(output_dir: str | Path, cases: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write ``models/model.json``: what of a training's config evaluation and prediction must have as well.
+def record_model(output_dir: str | Path, trainer: Engine, cases: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Have ``models/model.json`` written when the training starts: what evaluation and prediction take over of it.
 
-    These are the keys of ``evaluate.json`` and ``inference.json`` that are not those of the bundle, with keys of one's
-    own that they refer to; and as ``seen`` the ranges of the images. Only rank 0 writes.
+    These are the keys of ``evaluate.json`` and ``inference.json`` that differ from the bundle's, with keys of one's own
+    that they refer to; and as ``seen`` the ranges of the images. Only rank 0 writes.
 
     Args:
         output_dir: of the training.
-        cases: that were trained on.
+        trainer: that will run.
+        cases: to train on.
 
     Example:
-        >>> import tempfile
+        >>> from ignite.engine import Engine
         >>> from monai_spct.workflow import record_model
-        >>> record_model(tempfile.mkdtemp())  # nothing to write outside of a run
+        >>> record_model("runs/first", Engine(lambda engine, batch: None))  # nothing to write outside of a workflow
     """
     run = _Run.find()
     if run is None or idist.get_rank() > 0:
@@ -385,15 +388,35 @@ def record_model(output_dir: str | Path, cases: Sequence[Mapping[str, Any]] = ()
         for key, value in run.config.items()
         if key in predicting.keys() - _OF_A_TRAINING
         and value not in (base.get(key, predicting[key]), predicting[key])
-        and not (key in _OF_A_COMMAND and isinstance(value, str))
+        and not (key in _OF_A_COMMAND and _is_path(value))
     }
     kept |= _referred_to(list(kept.values()), run.config, predicting.keys())
+    if objects := [key for key, value in kept.items() if not _is_json(value)]:
+        logger.warning(f"evaluation and prediction cannot take over objects of a program: {', '.join(objects)}")
+        kept = {key: value for key, value in kept.items() if key not in objects}
     if seen := seen_ranges(cases):
         kept["seen"] = seen
-    path = Path(output_dir) / "models" / "model.json"
+    # once the files of another run are out of the way
+    trainer.add_event_handler(Events.STARTED, partial(_write, Path(output_dir) / "models" / "model.json", kept))
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "w") as file:
-        json.dump(_as_json(kept), file, indent=4)
+        json.dump(content, file, indent=4)
+
+
+def _is_path(value: object) -> bool:
+    """A text that is no expression, reference or macro."""
+    return isinstance(value, str) and not value.startswith(("$", "@", "%"))
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _referred_to(nodes: list[Any], config: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -413,18 +436,27 @@ def _adopt_model(run: _Run) -> None:
 
     The file is a config, and as such code: that of a run or of the bundle is read, not one beside any weights.
     """
-    path = Path(str(run.parser.get_parsed_content("ckpt_path"))).absolute().parent / "model.json"
-    roots = [Path(str(run.parser.get_parsed_content(key))) for key in ("output_dir", "bundle_root")]
-    if not path.is_file() or path.parent not in [root.absolute() / "models" for root in roots]:
+    weights_path, *roots = (run.parser.get_parsed_content(key) for key in ("ckpt_path", "output_dir", "bundle_root"))
+    path = Path(str(weights_path)).resolve().parent / "model.json"
+    if not (flag(run.config.get("as_trained", True)) and Path(str(weights_path)).is_file()):
         return
-    model, base = json.loads(path.read_text(encoding="utf-8")), run.base()
+    if not path.is_file() or path.parent not in [Path(str(root)).resolve() / "models" for root in roots]:
+        logger.warning(f"{weights_path} is not in the folder of a run: it is taken to be trained with these settings.")
+        return
+    try:
+        model = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} must hold an object of settings: {error}.") from error
+    base = run.base()
+    if run.config.get("datalist") is not None:
+        model = {key: value for key, value in model.items() if key not in _NOT_WITH_DATALIST}
     adopted = {key: value for key, value in model.items() if key in base and run.config[key] == base[key]}
-    adopted |= _referred_to(list(adopted.values()), model, run.config.keys())
     others = [key for key in model if key in base and key not in adopted and run.config[key] != model[key]]
-    if adopted:
-        logger.info(f"as in the training of the weights: {', '.join(adopted)}")
+    adopted |= _referred_to(list(adopted.values()), model, run.config.keys())
     if others:
-        logger.warning(f"other than in the training of the weights: {', '.join(others)}")
-    run.parser.update(adopted)
-    run.parser.parse()
-    run.config.update(adopted)
+        logger.warning(f"these settings differ from those of the training: {', '.join(others)}.")
+    if adopted:
+        logger.info(f"settings of the training, from {path}: {', '.join(adopted)}.")
+        run.parser.update(adopted)
+        run.parser.parse()
+        run.config.update(adopted)

@@ -566,13 +566,8 @@ def test_a_run_that_starts_anew_leaves_nothing_of_another_one_among_its_files(tm
     trained(data, tmp_path, **short, seed=1)
     assert written(tmp_path / "previous_1") == first
     second = {name for name in written(tmp_path) if not name.startswith("previous_1")}
-    models = {f"models/{name}.pt" for name in ("best", "last", "model")}
-    assert {name for name in second if "tfevents" not in name} == {
-        "eval/history.csv",
-        "eval/settings.json",
-        "trained.json",
-        *models,
-    }
+    models = {f"models/{name}" for name in ("best.pt", "last.pt", "model.json", "model.pt")}
+    assert {name for name in second if "tfevents" not in name} == {"eval/history.csv", "trained.json", *models}
     assert len(read_history(tmp_path / "eval" / "history.csv")) == 1
 
 

@@ -133,7 +133,10 @@ def test_what_two_configs_share_they_say_alike(bundle, one, other):
     allowed = {
         ("train", "evaluate"): "initialize network network_def num_views resampled run split",
         ("train", "inference"): "cases initialize loaded network network_def num_views resampled run",
-        ("evaluate", "inference"): "cases dataset evaluator handlers initialize loaded postprocessing resampled",
+        (
+            "evaluate",
+            "inference",
+        ): "cases ckpt_path dataset evaluator handlers initialize loaded postprocessing resampled",
     }[one, other].split()
     shared = first.keys() & second.keys()
     assert shared >= {

@@ -78,7 +78,8 @@ def test_prostates_may_come_as_nifti_for_prediction(prostate, tmp_path):
     _, output = prostate
     nib.save(nib.Nifti1Image(np.arange(36 * 40 * 3).reshape(36, 40, 3).astype(np.int16), np.eye(4)), tmp_path / "a.nii")
     shutil.copytree(output / "models", tmp_path / "output" / "models")
-    predicting("inference", tmp_path, tmp_path / "output", bundle="prostate").run()
+    with pytest.warns(UserWarning, match=r"the voxels of a are 1 x 1 x 1 mm, those that the networks have seen 2\.4"):
+        predicting("inference", tmp_path, tmp_path / "output", bundle="prostate").run()
     assert nib.load(tmp_path / "output" / "predictions" / "a.nii.gz").shape == (36, 40, 3)
 
 

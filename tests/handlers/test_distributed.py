@@ -52,7 +52,7 @@ def draws(*, seed: int = 0, rank: int = 0, epochs: int = 3, done: int = 0) -> li
         seen.append((torch.rand(()).item(), *transform.turns.tolist()))
 
     trainer = Engine(update)
-    SeedEachIteration(seed=seed, rank=rank, transform=transform).attach(trainer)
+    SeedEachIteration(seed=seed, rank=rank, transforms=[None, transform]).attach(trainer)
     trainer.state.epoch, trainer.state.iteration = done, 2 * done
     trainer.state.max_epochs, trainer.state.epoch_length = epochs, 2
     trainer.run([0, 1])

@@ -10,7 +10,7 @@ from monai.bundle import ConfigParser, ConfigWorkflow, load
 
 from monai_spct.data import write_acdc_phantom
 from monai_spct.networks import ENet, Ensemble, build_ensemble
-from monai_spct.workflow import bundles_folder, cause_of, check_settings, copy, flag
+from monai_spct.workflow import bundles_folder, cause_of, check_settings, copy, flag, in_words, weights
 from monai_spct.workflow.comparison import PLACES
 
 BUNDLES = bundles_folder()
@@ -197,8 +197,11 @@ KEPT = [
 )
 def test_the_evaluation_has_what_it_must_of_the_training(capsys, data, tmp_path, overlay, settings, kept):
     output = tmp_path / "out put"
-    steps = ["$workflow.record_model(@output_dir, @trained_on)", "$workflow.tell_results(@output_dir)"]
-    workflow = begun(data, BUNDLES / overlay, output_dir=str(output), run=steps, **settings)
+    steps = ["$workflow.record_model(@output_dir, @trainer, @trained_on)", "$@trainer.run([0])"]
+    steps += ["$workflow.tell_results(@output_dir)"]
+    trainer = {"_target_": "ignite.engine.Engine", "process_function": "$lambda engine, batch: None"}
+    run = {"output_dir": str(output), "run": steps, "trainer": trainer}
+    workflow = begun(data, BUNDLES / overlay, **run, **settings)
     capsys.readouterr()
     workflow.run()
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
@@ -209,7 +212,8 @@ def test_the_evaluation_has_what_it_must_of_the_training(capsys, data, tmp_path,
     kept = kept | {"seen"}
     assert set(model) == kept
 
-    evaluation = ConfigWorkflow(words[6], workflow_type="infer", logging_file=False, output_dir=str(output))
+    torch.save({}, output / "models" / "model.pt")
+    evaluation = evaluating(output)
     before = dict(evaluation.parser.get())
     evaluation.initialize()
     after = evaluation.parser.get()
@@ -217,21 +221,71 @@ def test_the_evaluation_has_what_it_must_of_the_training(capsys, data, tmp_path,
         assert after[key] == value, key
         assert key == "seen" or workflow.parser.get()[key] == value, key
     assert {key for key in after if after[key] != before.get(key)} - {"evaluating"} == kept
+    assert evaluation.parser.get_parsed_content("bundle_root") == str(CONFIGS.parent)
 
 
-def test_what_is_asked_for_goes_before_what_the_training_had(tmp_path, caplog):
+def evaluating(output: Path, **settings: object) -> ConfigWorkflow:
+    where = {"workflow_type": "infer", "logging_file": False, "output_dir": str(output)}
+    return ConfigWorkflow(str(CONFIGS / "evaluate.json"), **where, **settings)
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    """A run with weights, and settings of its own."""
+    content = {"num_test": 5, "structures": {"1": "LV"}, "num_validation": 2, "mine": 1}
     (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "model.json").write_text(json.dumps({"num_test": 5, "structures": {"1": "LV"}, "mine": 1}))
-    evaluation = ConfigWorkflow(
-        str(CONFIGS / "evaluate.json"), workflow_type="infer", logging_file=False, output_dir=str(tmp_path), num_test=7
-    )
+    (tmp_path / "models" / "model.json").write_text(json.dumps(content))
+    torch.save({}, tmp_path / "models" / "model.pt")
+    return tmp_path
+
+
+def test_what_is_asked_for_takes_precedence_over_what_the_training_had(model, caplog):
+    evaluation = evaluating(model, num_test=7)
     with caplog.at_level("INFO", logger="monai_spct"):
         evaluation.initialize()
     assert evaluation.parser["num_test"] == 7
     assert evaluation.parser.get_parsed_content("out_channels") == 2
     assert "mine" not in evaluation.parser.get()
-    assert "as in the training of the weights: structures" in caplog.text
-    assert "other than in the training of the weights: num_test" in caplog.text
+    assert "model.json: structures, num_validation." in caplog.text
+    assert "these settings differ from those of the training: num_test." in caplog.text
+
+
+def test_it_can_be_left_to_the_config_and_a_datalist_brings_its_own_split(model, tmp_path):
+    evaluation = evaluating(model, as_trained=False)
+    evaluation.initialize()
+    assert (evaluation.parser["num_test"], evaluation.parser["num_validation"]) == (None, 0)
+    evaluation = evaluating(model, datalist=str(tmp_path / "my.json"))
+    evaluation.initialize()
+    assert (evaluation.parser["num_test"], len(evaluation.parser["structures"])) == (None, 1)
+
+
+def test_a_file_beside_weights_that_are_not_of_the_run_is_no_config_of_it(model, tmp_path, caplog):
+    elsewhere = tmp_path / "stranger" / "models"
+    elsewhere.mkdir(parents=True)
+    for name in ("model.json", "model.pt"):
+        (model / "models" / name).rename(elsewhere / name)
+    evaluation = evaluating(tmp_path / "mine", ckpt_path=str(elsewhere / "model.pt"))
+    evaluation.initialize()
+    assert evaluation.parser["num_test"] is None
+    assert "is not in the folder of a run" in caplog.text
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"a": '], ids=["list", "cut"])
+def test_a_damaged_file_is_named(model, content):
+    (model / "models" / "model.json").write_text(content)
+    with pytest.raises(RuntimeError) as error:
+        evaluating(model).initialize()
+    assert "model.json must hold an object of settings" in in_words(error.value)
+
+
+def test_weights_of_the_bundle_serve_where_there_was_no_training(tmp_path):
+    bundle, output = tmp_path / "bundle", tmp_path / "output"
+    assert weights(output, bundle) == str(output / "models" / "model.pt")
+    (bundle / "models").mkdir(parents=True)
+    (bundle / "models" / "model.pt").touch()
+    assert weights(output, bundle) == str(bundle / "models" / "model.pt")
+    (output / "models").mkdir(parents=True)  # of a training that was interrupted
+    assert weights(output, bundle) == str(output / "models" / "model.pt")
 
 
 # The record
