@@ -143,6 +143,7 @@ def test_the_guides_commands_and_lines_work(zoo, monkeypatch):
     pytest.importorskip("onnxruntime")
     here = zoo.parent
     (here / "schema.json").write_text(json.dumps(SCHEMA))
+    shutil.copytree(zoo / "acdc" / "models", zoo / "acdc" / "output" / "models")  # as if it had been trained
     lines = [line for block in blocks("bash") for line in block.splitlines()]
     commands = [shlex.split(line)[3:] for line in lines if line.startswith("python -m monai.bundle ")]
     assert [words[0] for words in commands] == ["ckpt_export", "onnx_export", "verify_net_in_out", "verify_metadata"]
