@@ -6,6 +6,7 @@ from monai_spct.workflow.output_dir import lock_output_dir, record_training
 from monai_spct.workflow.processes import join_processes, refuse_processes_apart, synchronize_batch_norms
 from monai_spct.workflow.run import (
     bundle_root,
+    check_ensemble,
     check_settings,
     flag,
     record_model,
@@ -18,6 +19,7 @@ __all__ = [
     "bundle_root",
     "bundles_folder",
     "cause_of",
+    "check_ensemble",
     "check_settings",
     "copy",
     "flag",

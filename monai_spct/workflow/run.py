@@ -31,7 +31,16 @@ from monai_spct.workflow.comparison import without_places
 from monai_spct.workflow.errors import put_the_cause_last
 from monai_spct.workflow.processes import refuse_processes_apart
 
-__all__ = ["bundle_root", "check_settings", "flag", "record_model", "settings_of_run", "tell_results", "weights"]
+__all__ = [
+    "bundle_root",
+    "check_ensemble",
+    "check_settings",
+    "flag",
+    "record_model",
+    "settings_of_run",
+    "tell_results",
+    "weights",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -382,6 +391,42 @@ def record_model(output_dir: str | Path, trainer: Engine, cases: Sequence[Mappin
     run = _Run.find()
     if run is None or idist.get_rank() > 0:
         return
+    kept = _of_the_model(run)
+    if objects := [key for key, value in kept.items() if not _is_json(value)]:
+        logger.warning(f"evaluation and prediction cannot take over objects of a program: {', '.join(objects)}")
+        kept = {key: value for key, value in kept.items() if key not in objects}
+    if seen := seen_ranges(cases):
+        kept["seen"] = seen
+    # once the files of another run are out of the way
+    trainer.add_event_handler(Events.STARTED, partial(_write, Path(output_dir) / "models" / "model.json", kept))
+
+
+def check_ensemble(path: str | Path) -> None:
+    """Refuse to learn from networks of another training, by the ``model.json`` beside their weights.
+
+    Another grid would spoil what they say, and another split would teach what is tested on.
+
+    Args:
+        path: of the weights.
+
+    Raises:
+        ValueError: naming the settings that differ.
+
+    Example:
+        >>> from monai_spct.workflow import check_ensemble
+        >>> check_ensemble("runs/first/models/model.pt")  # nothing to compare outside of a workflow
+    """
+    run, file = _Run.find(), Path(path).parent / "model.json"
+    if run is None or not file.is_file():
+        return
+    theirs, mine = json.loads(file.read_text(encoding="utf-8")), _of_the_model(run)
+    keys = sorted((theirs.keys() | mine.keys()) - {"seen"})
+    if other := [f"`{key}`" for key in keys if theirs.get(key) != mine.get(key)]:
+        raise ValueError(f"the networks of {path} were trained with other settings: give the same {', '.join(other)}.")
+
+
+def _of_the_model(run: _Run) -> dict[str, Any]:
+    """What evaluation and prediction must have in common with a training, where it is not what the bundle has."""
     base, predicting = run.base(), {**run.own("inference"), **run.own("evaluate")}
     kept = {
         key: value
@@ -390,14 +435,7 @@ def record_model(output_dir: str | Path, trainer: Engine, cases: Sequence[Mappin
         and value not in (base.get(key, predicting[key]), predicting[key])
         and not (key in _OF_A_COMMAND and _is_path(value))
     }
-    kept |= _referred_to(list(kept.values()), run.config, predicting.keys())
-    if objects := [key for key, value in kept.items() if not _is_json(value)]:
-        logger.warning(f"evaluation and prediction cannot take over objects of a program: {', '.join(objects)}")
-        kept = {key: value for key, value in kept.items() if key not in objects}
-    if seen := seen_ranges(cases):
-        kept["seen"] = seen
-    # once the files of another run are out of the way
-    trainer.add_event_handler(Events.STARTED, partial(_write, Path(output_dir) / "models" / "model.json", kept))
+    return kept | _referred_to(list(kept.values()), run.config, predicting.keys())
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

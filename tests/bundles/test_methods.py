@@ -1,5 +1,6 @@
 """Each system that the method is compared with trains what it should, predicts with whom it should, and resumes."""
 
+import json
 import math
 import re
 from collections import Counter
@@ -323,6 +324,16 @@ def test_one_network_learns_from_the_vote_of_a_trained_ensemble_on_all_images(tr
     assert same(dict(run["teachers"].state_dict()), torch.load(ensemble, weights_only=True))
     assert ensemble.read_bytes() == before
     assert not {"teachers", "ema_teacher"} & set(run.file("last.pt"))
+
+
+def test_an_ensemble_of_another_grid_or_split_is_refused(trained, data, tmp_path):
+    models = trained("self_paced_self_consistent").output / "models"
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "model.pt").write_bytes((models / "model.pt").read_bytes())
+    settings = {**json.loads((models / "model.json").read_text()), "num_validation": 2, "resampling": ["other"]}
+    (tmp_path / "models" / "model.json").write_text(json.dumps(settings))
+    said = failure(lambda: initialized("distill", data, tmp_path, ensemble_path=tmp_path / "models" / "model.pt"))
+    assert "were trained with other settings: give the same `num_validation`, `resampling`." in said
 
 
 # The discriminator of DAN
