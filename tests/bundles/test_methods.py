@@ -44,6 +44,7 @@ METHODS = {
     "dan": Method({"adversarial"}),
     "mean_teacher": Method({"consistency"}, teachers=True, augmented=True),
     "ua_mt": Method({"consistency"}, teachers=True, augmented=True, notes=CERTAIN, teacher_passes=9),
+    "best": Method({"consistency"}, teachers=True, augmented=True),
     "copy_paste": Method({"pseudo_labels"}, teachers=True, notes=TRUSTED, mixed=True),
     "cutmix": Method({"pseudo_labels"}, teachers=True, augmented=True, notes=TRUSTED),
     "cross_supervision": Method({"pseudo_labels"}, students=2, teachers=True, augmented=True, notes=TRUSTED),
