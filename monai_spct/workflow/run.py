@@ -53,9 +53,10 @@ _WITH_DATALIST = {"predicted"}
 _PATHS = ("bundle_root", "output_dir", "dataset_dir", "datalist", "cache_dir", "ckpt_path")
 # keys with another meaning in an evaluation, or found out there
 _OF_A_TRAINING = {
-    *("amp", "bundle_root", "ckpt_path", "device", "imports", "initialize", "network", "num_views", "run", "split"),
+    *("amp", "bundle_root", "ckpt_path", "device", "imports", "initialize", "network", "num_views", "output_dir"),
+    *("run", "split"),
 }
-_OF_A_COMMAND = ("dataset_dir", "datalist", "output_dir")
+_OF_A_COMMAND = ("dataset_dir", "datalist")
 _RENAMED = {  # keys and components of former versions
     **{"EvaluationNetwork": "Discriminator", "Weighted": "WeightedTerm", "move": "transform"},
     **{"initial_pace": "initial_gamma", "pace": "gamma", "pace_start": "gamma_start", "paces": "gammas"},
@@ -345,9 +346,11 @@ def tell_results(output_dir: str | Path) -> None:
         f"TensorBoard:  {shlex.join(['tensorboard', '--logdir', str(folder / 'eval')])}",
     ]
     if run is not None and "trainer" in run.base().get("train", {}) and (file := run.file("evaluate")):
-        places = {key: run.config.get(key) for key in _OF_A_COMMAND}
-        given = {key: str(value) for key, value in places.items() if _is_path(value) and value != run.base().get(key)}
-        words = [word for key, value in given.items() for word in (f"--{key}", value)]
+        base = run.base()
+        changed = [key for key in (*_OF_A_COMMAND, "output_dir") if run.config.get(key) != base.get(key)]
+        # of its folder what an expression has become, too
+        given = {key: str(folder) if key == "output_dir" else run.config[key] for key in changed}
+        words = [word for key, value in given.items() if _is_path(value) for word in (f"--{key}", value)]
         command = ["python", "-m", "monai.bundle", "run", "evaluating", "--config_file", str(file), *words]
         lines.append(f"evaluate:     {shlex.join(command)}")
     sys.stdout.write("\n".join(lines) + "\n")
@@ -419,7 +422,7 @@ def check_ensemble(path: str | Path) -> None:
     run, file = _Run.find(), Path(path).parent / "model.json"
     if run is None or not file.is_file():
         return
-    theirs, mine = json.loads(file.read_text(encoding="utf-8")), _of_the_model(run)
+    theirs, mine = _read_model(file), _of_the_model(run)
     keys = sorted((theirs.keys() | mine.keys()) - {"seen"})
     if other := [f"`{key}`" for key in keys if theirs.get(key) != mine.get(key)]:
         raise ValueError(f"the networks of {path} were trained with other settings: give the same {', '.join(other)}.")
@@ -442,6 +445,13 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "w") as file:
         json.dump(content, file, indent=4)
+
+
+def _read_model(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} must hold an object of settings: {error}.") from error
 
 
 def _is_path(value: object) -> bool:
@@ -481,11 +491,7 @@ def _adopt_model(run: _Run) -> None:
     if not path.is_file() or path.parent not in [Path(str(root)).resolve() / "models" for root in roots]:
         logger.warning(f"{weights_path} is not in the folder of a run: it is taken to be trained with these settings.")
         return
-    try:
-        model = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} must hold an object of settings: {error}.") from error
-    base = run.base()
+    model, base = _read_model(path), run.base()
     if run.config.get("datalist") is not None:
         model = {key: value for key, value in model.items() if key not in _NOT_WITH_DATALIST}
     adopted = {key: value for key, value in model.items() if key in base and run.config[key] == base[key]}

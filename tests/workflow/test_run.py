@@ -224,6 +224,19 @@ def test_the_evaluation_has_what_it_must_of_the_training(capsys, data, tmp_path,
     assert evaluation.parser.get_parsed_content("bundle_root") == str(CONFIGS.parent)
 
 
+def test_the_command_names_a_folder_that_is_given_by_an_expression_and_the_record_does_not(capsys, data, tmp_path):
+    trainer = {"_target_": "ignite.engine.Engine", "process_function": "$lambda engine, batch: None"}
+    steps = [
+        "$workflow.record_model(@output_dir, @trainer)",
+        "$@trainer.run([0])",
+        "$workflow.tell_results(@output_dir)",
+    ]
+    begun(data, output_dir=f"$'{tmp_path}' + '/run'", run=steps, trainer=trainer).run()
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("evaluate:")]
+    assert shlex.split(line)[-2:] == ["--output_dir", f"{tmp_path}/run"]
+    assert json.loads((tmp_path / "run" / "models" / "model.json").read_text()) == {}
+
+
 def evaluating(output: Path, **settings: object) -> ConfigWorkflow:
     where = {"workflow_type": "infer", "logging_file": False, "output_dir": str(output)}
     return ConfigWorkflow(str(CONFIGS / "evaluate.json"), **where, **settings)
