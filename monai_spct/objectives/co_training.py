@@ -7,7 +7,7 @@ from torch import Tensor
 
 from monai_spct.functional import generalized_jsd, self_paced_jsd
 from monai_spct.functional.checks import in_unit_interval, positive
-from monai_spct.objectives.objective import Schedule, as_schedule
+from monai_spct.objectives.objective import Schedule, checked_schedule
 from monai_spct.objectives.step import Step
 
 __all__ = ["CoTraining", "SelfPacedCoTraining"]
@@ -83,12 +83,9 @@ class SelfPacedCoTraining:
     """
 
     def __init__(self, gamma: float | Schedule, *, alpha: float | Schedule = 0.0, eps: float = 1e-5) -> None:
-        self.gamma = as_schedule(gamma)
-        self.alpha = as_schedule(alpha)
         self.eps = in_unit_interval("eps", positive("eps", eps))
-        for progress in (0.0, 0.5, 1.0):  # a wrong schedule is found before training, not in its middle
-            positive("gamma", self.gamma(progress))
-            in_unit_interval("alpha", self.alpha(progress))
+        self.gamma = checked_schedule("gamma", gamma, positive)
+        self.alpha = checked_schedule("alpha", alpha, in_unit_interval)
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from monai_spct.functional import average_over_processes, kl_divergence
 from monai_spct.functional.checks import in_unit_interval
-from monai_spct.objectives.objective import Schedule, as_schedule
+from monai_spct.objectives.objective import Schedule, checked_schedule
 from monai_spct.objectives.step import Step
 
 __all__ = ["CertainConsistency", "Consistency", "divergence_of_teacher", "squared_error"]
@@ -115,9 +115,7 @@ class CertainConsistency:
     """
 
     def __init__(self, threshold: float | Schedule) -> None:
-        self.threshold = as_schedule(threshold)
-        for progress in (0.0, 0.5, 1.0):  # a wrong schedule is found before training, not in its middle
-            in_unit_interval("threshold", self.threshold(progress))
+        self.threshold = checked_schedule("threshold", threshold, in_unit_interval)
 
     def __call__(self, step: Step) -> Tensor:
         """A scalar, with gradient for the students alone; 0 where no voxel is certain."""

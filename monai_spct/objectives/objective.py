@@ -9,7 +9,7 @@ from torch import Tensor
 
 from monai_spct.objectives.step import Step
 
-__all__ = ["Objective", "Schedule", "Term", "WeightedTerm", "as_schedule"]
+__all__ = ["Objective", "Schedule", "Term", "WeightedTerm", "as_schedule", "checked_schedule"]
 
 Term: TypeAlias = Callable[[Step], Tensor]
 Schedule: TypeAlias = Callable[[float], float]
@@ -27,6 +27,28 @@ def as_schedule(value: float | Schedule) -> Schedule:
         return value
     constant = float(value)
     return lambda progress: constant  # noqa: ARG005 - a schedule takes the progress, also where it does not matter
+
+
+def checked_schedule(name: str, value: float | Schedule, check: Callable[[str, float], float]) -> Schedule:
+    """A schedule whose first, middle and last value are in range: a wrong one is found before training.
+
+    Args:
+        name: of the argument.
+        value: a number or a schedule.
+        check: called with the name and each of these values, raises if one is out of its range.
+
+    Example:
+        >>> from monai_spct.functional.checks import positive
+        >>> from monai_spct.objectives import checked_schedule
+        >>> checked_schedule("gamma", lambda progress: 0.5 - progress, positive)
+        Traceback (most recent call last):
+        ...
+        ValueError: `gamma` must be positive, got 0.0.
+    """
+    schedule = as_schedule(value)
+    for progress in (0.0, 0.5, 1.0):
+        check(name, schedule(progress))
+    return schedule
 
 
 class WeightedTerm:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from monai_spct.functional import mixture, self_paced_weights
 from monai_spct.functional.checks import in_unit_interval, positive
-from monai_spct.objectives.objective import Schedule, as_schedule
+from monai_spct.objectives.objective import Schedule, checked_schedule
 from monai_spct.objectives.step import Step
 from monai_spct.objectives.supervised import cross_entropy
 
@@ -38,9 +38,7 @@ class Confidence:
     """
 
     def __init__(self, threshold: float | Schedule) -> None:
-        self.threshold = as_schedule(threshold)
-        for progress in (0.0, 0.5, 1.0):  # a wrong schedule is found before training, not in its middle
-            in_unit_interval("threshold", self.threshold(progress))
+        self.threshold = checked_schedule("threshold", threshold, in_unit_interval)
 
     def __call__(self, teacher: Tensor, progress: float) -> Tensor:
         """From log-probabilities ``(K, U, C, *S)`` to weights ``(K, U, *S)``."""
@@ -65,9 +63,7 @@ class Agreement:
     """
 
     def __init__(self, gamma: float | Schedule) -> None:
-        self.gamma = as_schedule(gamma)
-        for progress in (0.0, 0.5, 1.0):  # a wrong schedule is found before training, not in its middle
-            positive("gamma", self.gamma(progress))
+        self.gamma = checked_schedule("gamma", gamma, positive)
 
     def __call__(self, teacher: Tensor, progress: float) -> Tensor:
         """From log-probabilities ``(K, U, C, *S)`` to weights ``(K, U, *S)``."""
