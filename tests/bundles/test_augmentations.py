@@ -7,7 +7,7 @@ import torch
 from monai.transforms import Compose
 
 from monai_spct.data import write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
-from tests.bundles.little import BUNDLES, part, trained, training
+from tests.bundles.little import BUNDLES, overlay, part, trained, training
 
 STRONG = BUNDLES / "augmentations" / "strong.json"
 WRITE = {
@@ -53,6 +53,15 @@ def test_gray_values_change_and_labels_and_unlabeled_images_alone_are_fine(run):
     changed = [not torch.allclose(torch.as_tensor(item["image"]), image) for item in results]
     assert 20 < sum(changed) < 40
     assert composed(run, "augmentation", 0)({"image": image})["image"].shape == (1, 32, 32)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["strong first", "strong last"])
+def test_the_teacher_of_cutmix_sees_unlabeled_images_in_their_own_gray_values(data, tmp_path, order):
+    run = training(data, tmp_path, *(STRONG, overlay("cutmix"))[::order])
+    shapes, gray_values = part(run, "spatial_augmentation"), part(run, "intensity_augmentation")
+    assert gray_values
+    assert part(run, "train#dataset").augment.transforms == (*shapes, *gray_values)
+    assert part(run, "train#unlabeled_dataset").augment.transforms == tuple(shapes)
 
 
 @pytest.mark.parametrize("bundle", WRITE)
