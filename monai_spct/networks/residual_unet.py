@@ -14,7 +14,7 @@ class ResidualUNet(nn.Module):
 
     Images are padded with zeros at their ends, to a multiple of 16 and at least 32, and the logits cut back. Instance
     normalization knows nothing of other images: it needs neither large batches nor running statistics. The default has
-    1.63 million parameters in 2-D. It can be scripted, but not traced for other sizes.
+    1.63 million parameters in 2-D.
 
     Args:
         spatial_dims: 2 or 3.
@@ -53,7 +53,9 @@ class ResidualUNet(nn.Module):
         missing: list[int] = []
         for axis in range(image.dim() - 1, 1, -1):
             size = image.shape[axis]
-            missing += [0, max(32, (size + 15) // 16 * 16) - size]
+            multiple = (size + 15) // 16 * 16
+            at_least_32 = (multiple + 32 + abs(multiple - 32)) // 2  # a `max` would be a constant of a trace
+            missing += [0, at_least_32 - size]
         logits: Tensor = self.network(F.pad(image, missing))
         for axis in range(2, image.dim()):
             logits = logits.narrow(axis, 0, image.shape[axis])

@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 from monai.networks.nets import UNet
@@ -21,6 +23,10 @@ def test_any_size_is_that_of_the_padded_image_cut_back(size):
     padded[window] = image
     torch.testing.assert_close(logits, network.network(padded)[window])
     torch.testing.assert_close(torch.jit.script(network)(image), logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # instance norms look at the size
+        traced = torch.jit.trace(network, torch.rand(1, 2, *(40 for _ in size)))
+    torch.testing.assert_close(traced(image), logits)
 
 
 def test_it_is_the_network_of_monai_with_its_weights():
