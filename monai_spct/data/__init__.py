@@ -1,6 +1,7 @@
 """Datalists of folders, splits by patient, reading and checking of volumes, slices, paired batches, and phantoms."""
 
 from monai_spct.data.acdc import acdc_cases
+from monai_spct.data.atrium import atrium_cases
 from monai_spct.data.datalist import read_datalist, read_or_split, write_datalist
 from monai_spct.data.decathlon import decathlon_cases
 from monai_spct.data.folder import folder_cases, image_cases
@@ -11,7 +12,12 @@ from monai_spct.data.promise12 import promise12_cases
 from monai_spct.data.seen import seen_ranges
 from monai_spct.data.slices import SliceDataset
 from monai_spct.data.splits import Split, split_cases
-from monai_spct.data.synthetic import write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
+from monai_spct.data.synthetic import (
+    write_acdc_phantom,
+    write_atrium_phantom,
+    write_promise12_phantom,
+    write_spleen_phantom,
+)
 from monai_spct.data.volumes import VolumeReader, open_volume
 
 __all__ = [
@@ -21,6 +27,7 @@ __all__ = [
     "Split",
     "VolumeReader",
     "acdc_cases",
+    "atrium_cases",
     "check_split",
     "decathlon_cases",
     "folder_cases",
@@ -34,6 +41,7 @@ __all__ = [
     "seen_ranges",
     "split_cases",
     "write_acdc_phantom",
+    "write_atrium_phantom",
     "write_datalist",
     "write_promise12_phantom",
     "write_spleen_phantom",

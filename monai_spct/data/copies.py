@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from monai_spct.data.hdf5 import is_hdf5, open_hdf5
 from monai_spct.data.metaimage import is_metaimage, open_metaimage
 
 __all__ = ["copies"]
@@ -21,8 +22,8 @@ _GZIP = b"\x1f\x8b"
 def copies(files: Iterable[str]) -> list[list[str]]:
     """Group files with the same content, whatever their names and their compression.
 
-    Of a MetaImage, the voxels' file counts. Files that are missing, empty or unreadable are ignored: whoever loads them
-    reports that.
+    Of a MetaImage, the voxels' file counts, of a dataset in HDF5 its voxels. Files that are missing, empty or
+    unreadable are ignored: whoever loads them reports that.
 
     Args:
         files: paths, in any order.
@@ -48,9 +49,15 @@ def _grouped(files: Iterable[str], looked_at: Callable[[Path], object]) -> list[
     groups = defaultdict(list)
     for file in dict.fromkeys(files):
         with contextlib.suppress(OSError, ValueError, EOFError, zlib.error):  # whoever loads it says what is wrong
-            if value := looked_at(_voxels(file)):
+            if value := _dataset(file, looked_at) if is_hdf5(file) else looked_at(_voxels(file)):
                 groups[value].append(file)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _dataset(name: str, looked_at: Callable[[Path], object]) -> object:
+    """The shape, and the digest of the voxels where the shape does not tell."""
+    volume = open_hdf5(name)
+    return hashlib.sha256(volume.load().tobytes()).hexdigest() if looked_at is _digest else volume.shape
 
 
 def _voxels(file: str) -> Path:

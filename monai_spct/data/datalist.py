@@ -14,6 +14,7 @@ from monai.utils.misc import ensure_tuple
 from monai_spct.data import rules
 from monai_spct.data.case_names import case_names
 from monai_spct.data.copies import copies
+from monai_spct.data.hdf5 import file_of
 from monai_spct.data.splits import Case, Split, split_cases
 from monai_spct.files.atomic import replacing
 from monai_spct.files.paths import can_be_called, is_there, leaves_folder
@@ -95,7 +96,7 @@ def read_datalist(path: str | Path, *, with_labels: bool = True) -> Split:
         for name, case in cases
         for key in ("image", "label")
         for file in ensure_tuple(case.get(key, ()))
-        if not is_there(file)
+        if not is_there(file_of(file))
     ]
     if missing:
         raise FileNotFoundError(f"{path} names files that do not exist:\n" + "\n".join(missing))

@@ -19,6 +19,7 @@ import torch
 from monai.data.image_reader import ImageReader
 
 import monai_spct
+from monai_spct.data.hdf5 import file_of
 from monai_spct.data.metaimage import is_metaimage, open_metaimage
 
 __all__ = ["file_stamps", "fingerprint"]
@@ -119,7 +120,7 @@ def _files(value: Any) -> Iterator[Path]:
             yield from _files(item)
     if not isinstance(value, str | PathLike) or not str(value):
         return
-    path = Path(value).expanduser()
+    path = file_of(value).expanduser()
     try:
         if path.is_dir():
             yield from (file for file in path.iterdir() if file.is_file())

@@ -1,22 +1,19 @@
 """MetaImage files (``.mhd`` with ``.raw``, ``.mha``), with checks of their headers.
 
-ITK reads the voxels. It takes defaults for lines that it does not understand, fills with anything what is missing of a
-file, and follows any name of a data file, all without a word, so the header is parsed here and compared.
+ITK reads the voxels. It takes defaults for lines that it does not understand and follows any name of a data file, so
+the header is parsed here.
 """
 
 from __future__ import annotations
 
-import zlib
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from monai.data.image_reader import ITKReader
-from monai.utils.module import OptionalImportError
 from numpy.typing import NDArray
 
+from monai_spct.data.by_itk import LARGEST, SMALLEST, volume_by_itk
 from monai_spct.data.volume import Volume
 from monai_spct.files.paths import is_there, leaves_folder
 
@@ -28,9 +25,7 @@ _BYTES = {
     **dict.fromkeys(("MET_INT", "MET_UINT", "MET_LONG", "MET_ULONG", "MET_FLOAT"), 4),
     **dict.fromkeys(("MET_LONG_LONG", "MET_ULONG_LONG", "MET_DOUBLE"), 8),
 }
-_SMALLEST, _LARGEST = 1e-9, 1e9  # mm; beyond, no header can hold the geometry in single precision
 _LONGEST = 16384  # bytes; a header has some twenty lines
-_PART = 1 << 20  # bytes to unpack at a time
 
 
 def is_metaimage(path: str | PathLike[str]) -> bool:
@@ -51,26 +46,14 @@ def open_metaimage(path: str | PathLike[str]) -> Volume:
         size = prod(shape) * _bytes_of_a_voxel(fields)
         data_file, start = _place(path, fields, end)
         compressed = fields.get("CompressedData", "False").lower() == "true"
-        packed = max(0, int(fields.get("CompressedDataSize", 0))) if compressed else size  # 0: not told
+        packed = max(0, int(fields.get("CompressedDataSize", 0))) if compressed else None  # 0: not told
     except KeyError as error:
         raise ValueError(f"{path} is not a readable MetaImage header: it has no {error.args[0]}.") from error
     except ValueError as error:
         raise ValueError(f"{path} is not a readable MetaImage header: {str(error).rstrip('.')}.") from error
     if not is_there(data_file):
         raise ValueError(f"{path} has its voxels in {data_file.name}, which does not exist beside it.")
-    there, least = data_file.stat().st_size, max(0, start) + packed
-    told = f"it has {there} bytes, and {path.name} tells of {least}."
-    if there < least:
-        raise ValueError(f"{data_file} is truncated: {told}")
-    if there > least and start >= 0 and not compressed:
-        raise ValueError(f"{data_file} is too long, so that its voxels are others than the header says: {told}")
-
-    def load() -> NDArray[Any]:
-        if compressed:
-            _verify_packed(data_file, max(0, start), packed or there, size)
-        return _voxels(path, shape, affine)
-
-    return Volume(str(path), shape, affine, spacing, np.abs(spacing), data_file, load)
+    return volume_by_itk(path, shape, affine, spacing, data_file=data_file, start=start, size=size, packed=packed)
 
 
 def _fields(path: Path) -> tuple[dict[str, str], int]:
@@ -103,7 +86,7 @@ def _grid(fields: dict[str, str]) -> tuple[tuple[int, ...], NDArray[np.float64],
     if len(shape) != 3 or min(shape) < 1:
         raise ValueError(f"DimSize is {fields['DimSize']}")
     spacing = _numbers(fields, ("ElementSpacing", "ElementSize"), (1, 1, 1))
-    if np.abs(spacing).min() < _SMALLEST:
+    if np.abs(spacing).min() < SMALLEST:
         raise ValueError(f"ElementSpacing is {' '.join(f'{size:g}' for size in spacing)}")
     # a row of the file is the direction of an axis
     matrix = _numbers(fields, ("TransformMatrix", "Rotation", "Orientation"), (1, 0, 0, 0, 1, 0, 0, 0, 1))
@@ -121,7 +104,7 @@ def _numbers(fields: dict[str, str], names: tuple[str, ...], default: tuple[floa
     """The numbers under the first of the names that is there."""
     given = next((fields[name].split() for name in names if name in fields), default)
     numbers = np.asarray(given, dtype=np.float64)
-    if numbers.shape != (len(default),) or not (np.abs(numbers) <= _LARGEST).all():  # nan fails, too
+    if numbers.shape != (len(default),) or not (np.abs(numbers) <= LARGEST).all():  # nan fails, too
         raise ValueError(f"{names[0]} must be {len(default)} numbers")
     return numbers
 
@@ -142,39 +125,3 @@ def _place(path: Path, fields: dict[str, str], end: int) -> tuple[Path, int]:
     if leaves_folder(name):
         raise ValueError(f"ElementDataFile is {name}, which is not below the folder of the header")
     return (path, end) if name.upper() == "LOCAL" else (path.parent / name, int(fields.get("HeaderSize", 0)))
-
-
-def _voxels(path: Path, shape: tuple[int, ...], affine: NDArray[np.float64]) -> NDArray[Any]:
-    try:
-        reader = ITKReader()
-        voxels, meta = reader.get_data(reader.read(path))
-    except OptionalImportError:
-        raise ImportError(f'{path} is read by ITK, which is not installed: pip install "monai-spct[itk]"') from None
-    except RuntimeError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    if voxels.shape != shape or not np.allclose(meta["affine"], affine, atol=1e-3):
-        raise ValueError(
-            f"{path} has a header that ITK does not understand: it reads the shape {voxels.shape} and the affine "
-            f"{meta['affine'].tolist()} instead of {shape} and {affine.tolist()}."
-        )
-    return voxels
-
-
-def _verify_packed(data_file: Path, start: int, left: int, size: int) -> None:
-    """ITK does not look at the checksum at the end."""
-    stream, unpacked = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS), 0  # of zlib or gzip
-    try:
-        with data_file.open("rb") as file:
-            file.seek(start)
-            while not stream.eof and unpacked <= size:
-                part = stream.unconsumed_tail or file.read(min(left, _PART))
-                if not part:
-                    break
-                left -= 0 if stream.unconsumed_tail else len(part)
-                unpacked += len(stream.decompress(part, _PART))
-    except zlib.error as error:
-        raise ValueError(f"{data_file} is damaged: {error}.") from error
-    if unpacked != size:
-        raise ValueError(f"{data_file} holds {unpacked} bytes of voxels when unpacked, and its header tells of {size}.")
-    if not stream.eof:
-        raise ValueError(f"{data_file} is truncated: its checksum is missing.")

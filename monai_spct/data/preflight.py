@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -98,6 +98,7 @@ def check_split(
     *,
     num_classes: int,
     in_channels: int | None = None,
+    load: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] | None = None,
     voxels: bool = True,
     progress: bool = False,
 ) -> Preflight:
@@ -112,6 +113,8 @@ def check_split(
         split: the lists of cases.
         num_classes: number of classes, background included.
         in_channels: number of channels of an image; not checked by default.
+        load: transforms that load ``image`` and ``label`` of a case, as ``load`` of a bundle, which may also map the
+            values of labels; by default files are taken as they are.
         voxels: whether to read voxels; otherwise only headers, and whether files are the same.
         progress: whether to show progress bars.
 
@@ -139,8 +142,11 @@ def check_split(
     findings += _geometry(cases)
     if voxels:
         check = CheckCased(num_classes=num_classes, in_channels=in_channels)
+        reader: Any = VolumeReader()
+        as_they_are = LoadImaged(["image", "label"], reader=reader, ensure_channel_first=True, allow_missing_keys=True)
+        load = [step for step in load or [as_they_are] if not isinstance(step, CheckCased)]
         for case in tqdm(sound, desc="voxels", disable=not progress, leave=False):
-            findings += _voxels(case, check)
+            findings += _voxels(case, load, check)
         seen = [case.classes for case in cases if case.place == "labeled" and case.classes is not None]
         if seen and (problem := rules.unseen_classes(set().union(*seen), num_classes)):
             findings.append(Finding("warning", problem))
@@ -244,24 +250,23 @@ def _slice_axes(cases: Sequence[_Case]) -> str | None:
 # Voxels
 
 
-def _voxels(case: _Case, check: CheckCased) -> list[Finding]:
+def _voxels(case: _Case, load: Sequence[Callable[[Any], Any]], check: CheckCased) -> list[Finding]:
     files = (*case.image, *case.label)
-    keys = ["image", "label"] if case.label else ["image"]
-    reader: Any = VolumeReader()
-    load = LoadImaged(keys, reader=reader, ensure_channel_first=True)
+    loaded: dict[Any, Any] = {"image": list(case.image)} | ({"label": list(case.label)} if case.label else {})
     try:
         with _quiet():
-            loaded = load({"image": list(case.image), "label": list(case.label)})
+            for step in load:
+                loaded = step(loaded)
     except Exception as error:  # as of headers
         return [Finding("error", _named(", ".join(files), error), files)]
-    for file, channel in zip(case.image, np.asarray(loaded["image"]), strict=True):
+    for file, channel in zip(case.image, np.asarray(loaded["image"]), strict=False):
         # one type for all: a scan that was stored anew in another one is still the same scan
         case.contents[file] = hashlib.sha256(repr(channel.shape).encode() + channel.tobytes()).hexdigest()
     errors = []
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            check({"case": case.name, **{key: loaded[key] for key in keys}})
+            check({**loaded, "case": case.name})
             if case.label:
                 case.classes = set(np.unique(np.asarray(loaded["label"], dtype=np.int64)).tolist())
         except ValueError as error:

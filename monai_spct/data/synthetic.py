@@ -1,4 +1,4 @@
-"""Synthetic patients in the formats of ACDC, PROMISE12 and the Decathlon's spleen task."""
+"""Synthetic patients in the formats of ACDC, PROMISE12, the Decathlon's spleen task and the left atrium data."""
 
 import json
 from collections.abc import Callable
@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from monai_spct.data.hdf5 import save_hdf5
 from monai_spct.functional.checks import at_least
 
-__all__ = ["save_metaimage", "write_acdc_phantom", "write_promise12_phantom", "write_spleen_phantom"]
+__all__ = [
+    "save_metaimage",
+    "write_acdc_phantom",
+    "write_atrium_phantom",
+    "write_promise12_phantom",
+    "write_spleen_phantom",
+]
 
 Array = NDArray[np.floating[Any]]
 _Ranges = tuple[tuple[int, int], tuple[float, float], tuple[int, int]]  # of size, spacing and slices
@@ -144,6 +151,47 @@ def write_spleen_phantom(
         labelsTr/spleen_1.nii.gz
     """
     return _written(folder, _SPLEEN, patients, seed, (size, spacing, slices))
+
+
+def write_atrium_phantom(
+    folder: str | Path,
+    *,
+    patients: int = 20,
+    seed: int = 0,
+    size: tuple[int, int] = (64, 72),
+    spacing: tuple[float, float] = (1.35, 1.45),
+    slices: tuple[int, int] = (36, 40),
+) -> Path:
+    r"""Write synthetic late gadolinium MRI of the left atrium as the copy that the field uses of the 2018 challenge.
+
+    Each patient has an image, of mean 0 and standard deviation 1, and its label (0 background, 1 left atrium).
+    It needs h5py.
+
+    Args:
+        folder: as for :func:`write_acdc_phantom`; ``atrium_cases`` reads it.
+        patients: number of patients, 1 to 999.
+        seed: the same seed gives the same files.
+        size: smallest and largest number of voxels from right to left; there are three quarters of it from front to
+            back.
+        spacing: smallest and largest width of a voxel in mm, along all axes; the files do not tell it.
+            ``size[0] * spacing[0]`` must be at least 86 mm.
+        slices: smallest and largest number of slices, 4 or more; the atrium fills two thirds of them.
+
+    Returns:
+        ``folder``, absolute.
+
+    Raises:
+        ImportError: if h5py is not installed.
+        ValueError, FileExistsError: as :func:`write_acdc_phantom`.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as parent:
+        ...     folder = write_atrium_phantom(f"{parent}/atrium", patients=1, slices=(8, 8))
+        ...     print(*sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.h5")), sep="\n")
+        ATRIUM001/mri_norm2.h5
+    """
+    return _written(folder, _ATRIUM, patients, seed, (size, spacing, slices))
 
 
 # --- the folder
@@ -655,6 +703,78 @@ def _write_abdomen(folder: Path, number: int, rng: np.random.Generator, ranges: 
     (folder / "dataset.json").write_text(json.dumps(listing, indent=1) + "\n", encoding="utf-8")
 
 
+# --- the left atrium
+
+_ATRIUM_FIELD = 86.0  # mm, holds the largest atrium drawn here
+
+
+def _write_atrium(folder: Path, number: int, rng: np.random.Generator, ranges: _Ranges) -> None:
+    u = rng.uniform
+    size, spacing, slices = ranges
+    pixel = float(u(*spacing))
+    across, depth = (int(rng.integers(low, high + 1)) for low, high in (size, slices))
+    shape = (across, round(0.75 * across), depth)
+    # mm from the middle of the atrium: to the patient's left, to the back, and up
+    x, y, z = (
+        (pixel * (np.arange(n) - (n - 1) / 2 + u(-0.02, 0.02) * n)).astype(np.float32).reshape(place)
+        for n, place in zip(shape, ((-1, 1, 1), (1, -1, 1), (1, 1, -1)), strict=True)
+    )
+    fine, coarse, patches = (_texture(rng, shape, sigma / pixel) for sigma in (2.0, 9.0, 5.0))
+    blur = 1.3 * pixel
+
+    def ellipsoid(center: tuple[float, float, float], half: tuple[float, float, float], wobble: float = 0.05) -> Array:
+        """mm, about, inside its surface."""
+        parts = zip((x, y, z), center, half, strict=True)
+        radius = np.sqrt(sum(((axis - middle) / length) ** 2 for axis, middle, length in parts)) + wobble * coarse
+        return np.asarray((1 - radius) * min(half), np.float32)
+
+    blood, muscle, fat = u(0.8, 1.0), u(0.3, 0.45), u(0.25, 0.5)
+    half = (u(22, 27), u(13, 17), pixel * depth * u(0.3, 0.36))
+    picture: Array = fat * (1 + 0.25 * coarse + 0.15 * fine)
+    for side in (-1, 1):  # lungs, with vessels
+        lung = ellipsoid((side * u(50, 56), u(10, 20), u(-5, 5)), (u(20, 26), u(24, 34), 60.0), 0.1)
+        picture = _over(picture, _inside(lung, blur), 0.08 + 0.5 * _inside(fine - 1.6, 0.6))
+    spine = ellipsoid((u(-12, -4), half[1] + u(26, 30), 0.0), (u(13, 16), u(11, 13), 90.0))
+    picture = _over(picture, _inside(spine, blur), u(0.2, 0.35) * (1 + 0.3 * patches))
+    # what is as bright as the atrium: the right atrium and both ventricles before it, and the aorta behind
+    for center, radii in (
+        ((-u(27, 33), -u(18, 22), u(-6, 6)), (u(11, 14), u(14, 18), u(18, 26))),
+        ((u(18, 26), -half[1] - u(17, 20), -u(12, 20)), (u(18, 22), u(15, 18), u(18, 24))),
+        ((-u(4, 12), -half[1] - u(22, 26), u(4, 20)), (u(10, 13), u(10, 13), u(26, 34))),
+        ((u(10, 18), half[1] + u(11, 13), 0.0), (u(8, 10), u(8, 10), 200.0)),
+    ):
+        chamber = ellipsoid(center, radii)
+        picture = _over(picture, _inside(chamber + u(2, 5), blur), muscle * (1 + 0.15 * fine))
+        picture = _over(picture, _inside(chamber, blur), blood * u(0.85, 1.1) * (1 + 0.08 * patches))
+
+    # the atrium and its four veins, which belong to it as far as their first centimeter
+    atrium = ellipsoid((0.0, 0.0, 0.0), half)
+    vessels = atrium
+    for side in (-1, 1):
+        for up in (-1, 1):
+            way = np.array((side, u(0.1, 0.45), up * u(0.1, 0.4)))
+            way /= np.linalg.norm(way)
+            start = (side * 0.55 * half[0], u(0, 3), up * 0.35 * half[2])
+            offsets = [axis - begin for axis, begin in zip((x, y, z), start, strict=True)]
+            along = sum(offset * part for offset, part in zip(offsets, way, strict=True))
+            off = np.sqrt(sum((offset - along * part) ** 2 for offset, part in zip(offsets, way, strict=True)))
+            tube = np.minimum(u(3.5, 5.5) - off - 0.03 * along, along + 12).astype(np.float32)
+            vessels = np.maximum(vessels, tube)
+            atrium = np.maximum(atrium, np.minimum(tube, u(10, 15) - along))
+    scars = 0.5 * blood * _inside(patches - 1.0, 0.5)
+    picture = _over(picture, _inside(vessels + 2, blur), muscle * (1 + 0.1 * fine) + scars)
+    picture = _over(picture, _inside(vessels, blur), blood * (1 + 0.08 * patches))
+
+    coil = sum(u(-0.3, 0.3) * field for field in (x / 45, y / 35, z / 30))
+    picture = gaussian_filter(np.clip(picture, 0, None) * np.exp(coil), 0.5)
+    picture = _noisy(rng, picture, u(0.06, 0.12))
+    image = ((picture - picture.mean()) / picture.std()).astype(np.float32)
+    patient = folder / f"ATRIUM{number:03d}"
+    patient.mkdir()
+    save_hdf5(patient / "mri_norm2.h5", image=image, label=(atrium > 0).astype(np.uint8))
+
+
 _ACDC = _Kind("write_acdc_phantom", 1, _write_heart, _HEART_FIELD, "a heart")
 _PROMISE12 = _Kind("write_promise12_phantom", 0, _write_pelvis, _PELVIS_FIELD, "a prostate")
 _SPLEEN = _Kind("write_spleen_phantom", 1, _write_abdomen, _ABDOMEN_FIELD, "a body")
+_ATRIUM = _Kind("write_atrium_phantom", 1, _write_atrium, _ATRIUM_FIELD, "an atrium")

@@ -1,4 +1,4 @@
-"""Volumes in NIfTI and MetaImage files."""
+"""Volumes in files of all formats."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from monai.utils.misc import ensure_tuple
 from numpy.typing import NDArray
 
 from monai_spct.data import rules
+from monai_spct.data.hdf5 import is_hdf5, open_hdf5
 from monai_spct.data.metaimage import is_metaimage, open_metaimage
 from monai_spct.data.nifti import open_nifti
+from monai_spct.data.nrrd import is_nrrd, open_nrrd
 from monai_spct.data.volume import Volume
 
 __all__ = ["VolumeReader", "open_volume"]
 
 _Name = str | PathLike[str]
+_OPENERS = ((is_metaimage, open_metaimage), (is_nrrd, open_nrrd), (is_hdf5, open_hdf5))
 
 
 def open_volume(path: _Name) -> Volume:
-    """Open a NIfTI or MetaImage file without reading its voxels.
+    """Open a NIfTI, MetaImage, NRRD or HDF5 file without reading its voxels.
 
     Args:
-        path: the file.
+        path: the file; for HDF5 with the name of a dataset, as in ``case.h5::image``. That has no geometry: its voxels
+            count as 1 mm wide.
 
     Raises:
         FileNotFoundError: If there is no such file.
+        ImportError: If HDF5 is given and h5py not installed.
         ValueError: If it is no volume of real numbers, or its voxels are not all there; names the file and the reason.
 
     Example:
@@ -42,18 +47,18 @@ def open_volume(path: _Name) -> Volume:
         ((4, 4, 3), [2.0, 2.0, 5.0], np.int16(0))
     """
     try:
-        return open_metaimage(path) if is_metaimage(path) else open_nifti(path)
+        return next((opened for named, opened in _OPENERS if named(path)), open_nifti)(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error.filename or path} does not exist.") from error
 
 
 class VolumeReader(ImageReader):
-    """Reads NIfTI and MetaImage for ``LoadImaged(reader=...)``.
+    """Reads NIfTI, MetaImage, NRRD and HDF5 for ``LoadImaged(reader=...)``; see :func:`~monai_spct.data.open_volume`.
 
     In ACDC as it is distributed, the affine says 1 mm while ``pixdim`` holds the truth; MONAI's own repair believes the
     qform or, without one, the affine. :func:`~monai_spct.data.nifti.true_affine` states the rule here. Time series are
     refused; a single trailing frame is dropped. Several files are the channels of one image and must share a grid, up
-    to rounding. MetaImage needs ITK, an optional dependency.
+    to rounding. MetaImage and NRRD need ITK, HDF5 needs h5py, which are optional dependencies.
 
     Example:
         >>> import tempfile, nibabel as nib, numpy as np
@@ -68,9 +73,11 @@ class VolumeReader(ImageReader):
     """
 
     def verify_suffix(self, filename: Sequence[_Name] | _Name) -> bool:
-        """Whether the files are named like MetaImage or NIfTI."""
-        names = [str(name).lower() for name in ensure_tuple(filename)]
-        return all(name.endswith((".nii", ".nii.gz", ".mhd", ".mha")) for name in names)
+        """Whether the files are named as those of these formats are."""
+        return all(
+            str(name).lower().endswith((".nii", ".nii.gz")) or any(named(name) for named, _ in _OPENERS)
+            for name in ensure_tuple(filename)
+        )
 
     def read(self, data: Sequence[_Name] | _Name, **_: Any) -> tuple[_Name, ...]:
         """Only keep the names: if this failed, ``LoadImage`` would try other readers.
@@ -89,7 +96,7 @@ class VolumeReader(ImageReader):
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ImportError: If ITK is needed and not installed.
+            ImportError: If ITK or h5py is needed and not installed.
             ValueError: If a file is damaged or no volume, or channels differ in shape or affine; names file and reason.
         """
         channels = [open_volume(name) for name in img]
