@@ -15,7 +15,7 @@ from monai_spct.data.predictions import is_prediction
 
 __all__ = ["files_below", "folder_cases", "image_cases", "try_phantom"]
 
-_SUFFIX = re.compile(r"\.(nii(\.gz)?|mhd|mha)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(nii(\.gz)?|mhd|mha|nrrd)$", re.IGNORECASE)
 _LABEL = re.compile(r"(^|[_.\s-])(gt|seg|segmentation|labels?|masks?)$", re.IGNORECASE)
 _LABEL_FOLDERS = ("labels", "labelsTr", "labelsTs")
 _IMAGE_FOLDERS = tuple(name.replace("labels", "images") for name in _LABEL_FOLDERS)
@@ -59,7 +59,7 @@ def folder_cases(
 ) -> list[dict[str, Any]]:
     """List the images of a folder and the folders below it with their labels.
 
-    These layouts, in NIfTI or MetaImage, are found::
+    These layouts, in NIfTI, MetaImage or NRRD, are found::
 
         imagesTr/a.nii.gz         labelsTr/a.nii.gz           also imagesTs, images
         imagesTr/a_0000.nii.gz    labelsTr/a.nii.gz           with imagesTr/a_0001.nii.gz, the second channel
@@ -243,7 +243,9 @@ def _patients(paths: Sequence[Path], pattern: str | None) -> list[str | None]:
 def _nothing_found(root: Path, label: str | None, channels: Sequence[str]) -> str:
     if not root.exists():
         return f"there is no folder {root}."
-    ends = ", ".join(f"*{channel}{end}" for channel in channels or [""] for end in (".nii.gz", ".nii", ".mhd", ".mha"))
+    ends = ", ".join(
+        f"*{channel}{end}" for channel in channels or [""] for end in (".nii.gz", ".nii", ".mhd", ".mha", ".nrrd")
+    )
     labels = "a_gt, a_seg, a_segmentation, a_label, a_mask" if label is None else f"a{label}"
     return (
         f"no image ({ends}) in {root} or below it.\n"

@@ -18,7 +18,7 @@ from monai_spct.data.volume import Volume
 
 __all__ = ["dataset_names", "file_of", "is_hdf5", "open_hdf5", "save_hdf5"]
 
-_NAME = re.compile(r"(?P<file>.+\.(h5|hdf5))(::(?P<dataset>.*))?", re.IGNORECASE | re.DOTALL)
+_NAME = re.compile(r"(?P<file>.+\.(h5|hdf5))(::(?P<dataset>.*))?$", re.IGNORECASE | re.DOTALL)
 _DEFLATE = 1032  # deflate makes nothing smaller than by this
 
 
@@ -92,8 +92,7 @@ def _reading(name: str) -> Iterator[Any]:
 
 def _dataset(content: Any, name: str) -> Any:
     """A dataset whose voxels are all in this file."""
-    match = _NAME.fullmatch(name)
-    wanted = match["dataset"] if match else None
+    wanted = _NAME.sub(r"\g<dataset>", name)
     if not wanted or wanted not in content:
         raise ValueError(f"the name of one of its datasets ({', '.join(content)}) must follow ::, got {wanted!r}")
     dataset = content[wanted]
@@ -102,10 +101,8 @@ def _dataset(content: Any, name: str) -> Any:
         raise ValueError(f"it must hold numbers along three axes, got {dataset!r}")
     if dataset.file.filename != content.filename or dataset.external or dataset.is_virtual:
         raise ValueError("its voxels are in another file; name that one")
-    stored, size = (
-        min(dataset.id.get_storage_size(), Path(content.filename).stat().st_size),
-        prod(shape) * dtype.itemsize,
-    )
+    size = prod(shape) * dtype.itemsize
+    stored = min(dataset.id.get_storage_size(), Path(content.filename).stat().st_size)
     whole = stored >= size  # HDF5 makes up what is not there
     if dataset.chunks is not None:
         chunks = prod(-(-length // step) for length, step in zip(shape, dataset.chunks, strict=True))

@@ -61,6 +61,18 @@ def test_the_command_takes_lists_of_files_and_options_as_a_training_does(tmp_pat
     assert "headers:" in done.stderr  # the bar
 
 
+def test_labels_are_checked_as_the_training_loads_them(tmp_path, data):
+    for path in data.rglob("*_gt.nii.gz"):
+        rewritten(path, 10 * np.asarray(nib.load(path).dataobj))
+    assert checked(dataset_dir=str(data))[0] == 1
+    load = json.loads(Path(CONFIG).read_text())["load"]
+    values = {"orig_labels": [10, 20, 30], "target_labels": [1, 2, 3]}
+    load.insert(2, {"_target_": "MapLabelValued", "keys": "label", "allow_missing_keys": True, **values})
+    (tmp_path / "mapped.json").write_text(json.dumps({"load": load}))
+    status, out, _ = checked(config_file=f"['{CONFIG}','{tmp_path}/mapped.json']", dataset_dir=str(data))
+    assert status == 0, out
+
+
 def test_a_datalist_that_cannot_be_used_is_an_error_with_all_its_reasons(tmp_path):
     (tmp_path / "my.json").write_text('{"labeled": [{"image": "a.nii", "label": "a_gt.nii"}]}')
     status, out, _ = checked(datalist=str(tmp_path / "my.json"))

@@ -7,9 +7,11 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+from monai.transforms import LoadImaged, MapLabelValued
 
-from monai_spct.data import Split, acdc_cases, check_split, refuse_bad_headers, split_cases
+from monai_spct.data import Split, VolumeReader, acdc_cases, check_split, refuse_bad_headers, split_cases
 from monai_spct.data.synthetic import save_metaimage
+from monai_spct.transforms import CheckCased
 
 SHAPE, SPACING = (8, 6, 4), (1.5, 1.5, 5.0)
 AFFINE = np.diag([-1.5, -1.5, 5.0, 1.0])
@@ -289,3 +291,21 @@ def test_nothing_is_wrong_with_six_patients_of_acdc():
     split = split_cases(cases, labeled_ratio=1.0)
     found = look(split, num_classes=4)
     assert found.errors == []
+
+
+def test_labels_with_other_values_are_checked_as_the_training_loads_them(split):
+    for case in split.labeled:
+        label = (label_of() > 0).astype(np.uint8) * 255
+        write(Path(case["label"]), label)
+    split = Split(split.labeled, split.unlabeled, [], [])
+    [error, *_] = look(split, num_classes=2).errors
+    assert "must hold whole numbers from 0 to 1 (`num_classes` is 2), got [255.0]" in error.message
+    load = [
+        LoadImaged(["image", "label"], reader=VolumeReader(), ensure_channel_first=True, allow_missing_keys=True),
+        MapLabelValued("label", [0, 255], [0, 1], allow_missing_keys=True),
+        CheckCased(num_classes=2),
+    ]
+    assert look(split, num_classes=2, load=load).findings == []
+    Path(split.unlabeled[0]["image"]).write_bytes(b"text")
+    [error] = look(split, num_classes=2, load=load).errors
+    assert split.unlabeled[0]["image"] in error.message

@@ -19,9 +19,12 @@ from scipy import ndimage
 from monai_spct.data import (
     VolumeReader,
     acdc_cases,
+    atrium_cases,
     decathlon_cases,
+    open_volume,
     promise12_cases,
     write_acdc_phantom,
+    write_atrium_phantom,
     write_promise12_phantom,
     write_spleen_phantom,
 )
@@ -32,11 +35,13 @@ WRITERS = {
     "acdc": (write_acdc_phantom, acdc_cases),
     "prostate": (write_promise12_phantom, promise12_cases),
     "spleen": (write_spleen_phantom, decathlon_cases),
+    "atrium": (write_atrium_phantom, atrium_cases),
 }
 LITTLE: dict[str, dict[str, Any]] = {
     "acdc": {"size": (40, 44), "spacing": (3.2, 3.5), "slices": (4, 5)},
     "prostate": {"size": (40, 44), "spacing": (2.3, 2.6), "slices": (6, 7)},
     "spleen": {"size": (48, 52), "spacing": (6.7, 7.0), "slices": (6, 7)},
+    "atrium": {"size": (30, 32), "spacing": (2.9, 3.1), "slices": (14, 16)},
 }
 SMALL = {"patients": 2, **LITTLE["acdc"]}
 EACH = pytest.mark.parametrize("name", WRITERS)
@@ -57,6 +62,8 @@ def voxels(path: str) -> np.ndarray:
         header = open_metaimage(path)
         dtype = np.uint8 if "MET_UCHAR" in Path(path).read_text() else np.dtype("<i2")
         return np.fromfile(header.data_file, dtype).reshape(header.shape, order="F")
+    if "::" in path:
+        return open_volume(path).load()
     image = LoadImage(reader=VolumeReader())(path)
     return np.flip(np.asarray(image), [axis for axis in (0, 1) if image.affine[axis, axis] > 0])
 
@@ -92,7 +99,7 @@ def labels(hearts):
 def volumes(tmp_path_factory):
     """Image and label of each patient, by the name of the phantom."""
     found = {}
-    for name in ("prostate", "spleen"):
+    for name in ("prostate", "spleen", "atrium"):
         write, cases = WRITERS[name]
         folder = write(tmp_path_factory.mktemp(name) / "data", patients=6)
         found[name] = [(voxels(case["image"]), voxels(case["label"])) for case in cases(folder)]
@@ -166,10 +173,10 @@ def test_blood_is_bright_muscle_is_dark_and_no_threshold_finds_the_left_ventricl
     assert max(best) < 0.85
 
 
-# Prostate and spleen
+# Prostate, spleen and left atrium
 
 
-@pytest.mark.parametrize("name", ["prostate", "spleen"])
+@pytest.mark.parametrize("name", ["prostate", "spleen", "atrium"])
 def test_the_structure_lies_inside_the_volume_and_no_threshold_finds_it(volumes, name):
     best = []
     for image, label in volumes[name]:
@@ -188,6 +195,14 @@ def test_the_structure_lies_inside_the_volume_and_no_threshold_finds_it(volumes,
     assert np.mean(best) < 0.6
 
 
+def test_images_of_the_atrium_are_standardized_and_the_atrium_with_its_veins_is_in_one_piece(volumes):
+    for image, label in volumes["atrium"]:
+        assert (image.dtype, label.dtype) == (np.float32, np.uint8)
+        np.testing.assert_allclose([image.mean(), image.std()], [0, 1], atol=1e-3)
+        assert ndimage.label(label)[1] == 1
+        assert image[label == 1].mean() > 1
+
+
 # The same again
 
 
@@ -199,7 +214,7 @@ def test_the_same_seed_gives_the_same_files_and_another_one_others(tmp_path, nam
         for folder, seed in (("a", 3), ("b", 3), ("c", 4))
     )
     assert first == again
-    images = [{data for file, data in files.items() if file.endswith(("gz", "raw"))} for files in (first, other)]
+    images = [{data for file, data in files.items() if file.endswith(("gz", "raw", "h5"))} for files in (first, other)]
     assert images[0].isdisjoint(images[1])
     # neither a time nor a name: bytes 3 to 7 of a gzip file
     assert all(data[3:8] == bytes(5) for file, data in first.items() if file.endswith(".gz"))
@@ -231,6 +246,7 @@ DRAWN: dict[str, list[list[int]]] = {
          -990, -268, 39, -54, -176, -986, -993, -992, 247, 63, -1024, -975, -1000, -1007, -1022, -985, -1024, -984],
         [18581, 347, 0, 0],
     ],
+    "atrium": [[109, -160, -4, -26, 140, -31, -49, 200, 130, 0, -109, -165], [10567, 953, 0, 0]],  # hundredths
 }  # fmt: skip
 
 
@@ -239,7 +255,8 @@ def test_voxels_stay_as_they_were(tmp_path, name):
     """Within what other processors round otherwise."""
     write, cases = WRITERS[name]
     case = cases(write(tmp_path / "a", patients=1, **LITTLE[name]))[-1]
-    image, label = voxels(case["image"]).astype(int), voxels(case["label"]).astype(int)
+    image, label = voxels(case["image"]), voxels(case["label"]).astype(int)
+    image = (100 * image if name == "atrium" else image).astype(int)
     plane = image.shape[2] // 2
     assert DRAWN[name][0] == pytest.approx(image[4::9, 4::9, plane].ravel().tolist(), abs=1)
     assert DRAWN[name][1] == pytest.approx([(label == value).sum() for value in range(4)], abs=2)
@@ -335,6 +352,7 @@ def test_a_killed_phantom_is_never_taken_for_data(tmp_path):
         ),
         ("prostate", {"size": (16, 16)}, r"must be at least 90 mm to hold a prostate"),
         ("spleen", {"size": (16, 16)}, r"must be at least 320 mm to hold a body"),
+        ("atrium", {"size": (16, 16)}, r"must be at least 86 mm to hold an atrium"),
         ("acdc", {"spacing": (1.5, math.inf)}, r"`spacing` must be two positive lengths"),
         ("acdc", {"spacing": (math.nan, 1.5)}, r"`spacing` must be two positive lengths"),
         ("acdc", {"slices": (3, 5)}, r"`slices` must be two numbers, at least 4 and rising, got \(3, 5\)\."),
