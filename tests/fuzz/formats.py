@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import nibabel as nib
 import numpy as np
 import torch
@@ -26,7 +27,6 @@ from monai_spct.data import (
     acdc_cases,
     check_split,
     decathlon_cases,
-    metaimage,
     nifti,
     open_volume,
     read_datalist,
@@ -178,6 +178,41 @@ def write_metaimage(rng: random.Random, path: Path) -> Path:
     return path
 
 
+def write_nrrd(rng: random.Random, path: Path) -> Path:
+    """A damaged NRRD file."""
+    kind, dtype = rng.choice((("unsigned char", "u1"), ("short", "<i2"), ("float", "<f4"), ("ushort", ">u2")))
+    data = labels(rng, "u1").astype(dtype).tobytes(order="F")
+    packed = rng.random() < 0.6
+    header = (
+        f"# made up\ntype: {kind}\ndimension: 3\nspace: left-posterior-superior\n"
+        f"sizes: {' '.join(map(str, SHAPE))}\nspace directions: (0.5,0,0) (0,0.6,0) (0,0,3)\n"
+        f"endian: {'big' if dtype[0] == '>' else 'little'}\nencoding: {'gzip' if packed else 'raw'}\n"
+        "space origin: (1,2,3)\n"
+    )
+    how = rng.randrange(6)
+    if how in (1, 2):
+        header = damage_lines(rng, header, separator=": ")
+    data = gzip.compress(data, rng.choice((0, 1, 9)), mtime=0) if packed else data
+    content = (
+        f"NRRD000{rng.randint(1, 5)}\n{header}".encode("utf-8", "surrogateescape")
+        + b"\n"
+        + (damage(rng, data) if how == 0 else data)
+    )
+    path.write_bytes(damage(rng, content) if how == 3 else content)
+    return path
+
+
+def write_hdf5(rng: random.Random, path: Path) -> Path:
+    """A damaged HDF5 file."""
+    how = rng.choice(({}, {"chunks": (2, 4, 3)}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True}))
+    with h5py.File(path, "w", libver=rng.choice(("earliest", "latest"))) as file:
+        for name in ("image", "label"):
+            file.create_dataset(name, data=labels(rng, rng.choice(("u1", "i2", "f4"))), **how)
+    if rng.random() < 0.9:
+        path.write_bytes(damage(rng, path.read_bytes()))
+    return path
+
+
 LOAD = Compose(
     [
         LoadImaged(["image", "label"], reader=VolumeReader()),
@@ -212,7 +247,7 @@ def read_volume(path: Path) -> None:
         raise
     must(not found.errors, f"the preflight finds an error, and loading does not: {[*map(str, found.errors)]}")
     refuse_bad_headers([{"image": str(path)}], in_channels=1)
-    expected = (references.metaimage_voxels if metaimage.is_metaimage(path) else references.nifti_voxels)(path)
+    expected = references.voxels(path)
     must(not isinstance(expected, references.Refused), f"it is read, and is no such file: {expected}")
     volume = open_volume(path)
     voxels = volume.load()
@@ -405,6 +440,10 @@ FORMATS = {
     "nii.gz": Format(lambda rng, folder: write_nifti(rng, folder / "case.nii.gz"), read_volume),
     "mhd": Format(lambda rng, folder: write_metaimage(rng, folder / "case.mhd"), read_volume),
     "mha": Format(lambda rng, folder: write_metaimage(rng, folder / "case.mha"), read_volume),
+    "nrrd": Format(lambda rng, folder: write_nrrd(rng, folder / "case.nrrd"), read_volume),
+    "h5": Format(
+        lambda rng, folder: write_hdf5(rng, folder / "case.h5"), lambda path: read_volume(Path(f"{path}::image"))
+    ),
     "datalist": Format(lambda rng, folder: write_listing(rng, folder / "listed.json", DATALIST), read_list),
     "dataset": Format(lambda rng, folder: write_listing(rng, folder / "dataset.json", DATASET), read_dataset),
     "info": Format(write_info, read_info),

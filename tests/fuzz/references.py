@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import nibabel as nib
 import numpy as np
 
@@ -19,11 +20,20 @@ METAIMAGE_TYPES = {
 }  # fmt: skip
 
 
+NRRD_TYPES = {"unsigned char": "u1", "uchar": "u1", "short": "i2", "ushort": "u2", "float": "f4", "int": "i4"}
+
+
 @dataclass(frozen=True)
 class Refused:
     """That a file must not be read, and why."""
 
     reason: str
+
+
+def voxels(path: Path) -> np.ndarray[Any, Any] | Refused:
+    """The voxels of a file of any format ``(X, Y, Z)``."""
+    kinds = {".mhd": metaimage_voxels, ".mha": metaimage_voxels, ".nrrd": nrrd_voxels, ".h5::image": hdf5_voxels}
+    return kinds.get(path.suffix, nifti_voxels)(path)
 
 
 def nifti_voxels(path: Path) -> np.ndarray[Any, Any] | Refused:
@@ -91,4 +101,30 @@ def metaimage_voxels(path: Path) -> np.ndarray[Any, Any] | Refused:
             data = data[int(fields.get("HeaderSize", 0)) :]
         return np.frombuffer(data[: int(np.prod(shape)) * dtype.itemsize], dtype).reshape(shape, order="F")
     except (KeyError, ValueError, OSError, zlib.error) as error:
+        return Refused(f"{type(error).__name__}: {error}")
+
+
+def nrrd_voxels(path: Path) -> np.ndarray[Any, Any] | Refused:
+    """The voxels of an NRRD file ``(X, Y, Z)``, of headers without anything unusual."""
+    header, _, data = path.read_bytes().replace(b"\r\n", b"\n", 30).partition(b"\n\n")
+    lines = [line.strip().partition(": ") for line in header.decode("latin-1").split("\n")]
+    fields = {name.lower().replace(" ", ""): value.strip() for name, _, value in lines}
+    try:
+        dtype = np.dtype(
+            {"little": "<", "big": ">"}[fields.get("endian", "little").lower()] + NRRD_TYPES[fields["type"]]
+        )
+        shape = [int(size) for size in fields["sizes"].split()]
+        data = zlib.decompressobj(wbits=31).decompress(data) if fields["encoding"] == "gzip" else data
+        return np.frombuffer(data[: int(np.prod(shape)) * dtype.itemsize], dtype).reshape(shape, order="F")
+    except (KeyError, ValueError, OSError, EOFError, zlib.error) as error:
+        return Refused(f"{type(error).__name__}: {error}")
+
+
+def hdf5_voxels(path: Path) -> np.ndarray[Any, Any] | Refused:
+    """What h5py makes of a dataset: no slower reader is at hand."""
+    try:
+        with h5py.File(str(path).removesuffix("::image")) as file:
+            found: np.ndarray[Any, Any] = file["image"][()]
+            return found
+    except Exception as error:  # of which it has many
         return Refused(f"{type(error).__name__}: {error}")

@@ -16,7 +16,7 @@ from tests.fuzz import formats
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory of a process is limited on Linux alone")
 
-FORMATS = [name for name in formats.FORMATS if name not in ("mhd", "mha") or importlib.util.find_spec("itk")]
+FORMATS = [name for name in formats.FORMATS if name not in ("mhd", "mha", "nrrd") or importlib.util.find_spec("itk")]
 
 if sys.platform == "linux":
     from tests.fuzz import __main__ as fuzz
