@@ -1,4 +1,4 @@
-"""Batches of labeled and unlabeled slices, a pure function of seed and epoch."""
+"""Batches of labeled and unlabeled images, a pure function of seed and epoch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from monai.transforms import Randomizable
+from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -67,13 +69,15 @@ class PairedLoader:
     """Batches ``{"image", "label", "unlabeled"}`` of two datasets; without unlabeled data, ``{"image", "label"}``.
 
     Both datasets recycle, so that an epoch has the same length however few the labels are. Batches depend only on the
-    seed, the rank and the epoch, not on the number of workers or on what ran before.
+    seed, the rank and the epoch, not on the number of workers or on what ran before: before it is asked for an item, a
+    dataset of MONAI, such as ``CacheDataset``, has the state of its random ``transform`` set, and one with the attribute
+    ``takes_seeds``, such as :class:`~monai_spct.data.SliceDataset`, is indexed by ``(index, seed)``.
 
     Args:
-        labeled: dataset whose items, indexed by ``(index, seed)``, have ``image`` and ``label``.
+        labeled: dataset whose items have ``image`` and ``label``, or are lists of such, which all go into the batch.
         unlabeled: dataset whose items have ``image``; ``None`` or empty for a supervised run.
-        labeled_batch_size: labeled images in a batch.
-        unlabeled_batch_size: unlabeled images in a batch.
+        labeled_batch_size: labeled items in a batch.
+        unlabeled_batch_size: unlabeled items in a batch.
         epoch_length: batches in an epoch.
         seed: of the shuffling and of the random transforms.
         num_workers: processes that make the items of each dataset.
@@ -81,7 +85,8 @@ class PairedLoader:
         rank: the number of this process, from 0, where several train together: each draws batches of its own.
 
     Raises:
-        ValueError: if there is no labeled item, or a setting is out of its range.
+        ValueError: if there is no labeled item, or a setting is out of its range; in an iteration, if images of a batch
+            differ in size.
 
     Example:
         >>> import torch
@@ -95,8 +100,8 @@ class PairedLoader:
 
     def __init__(
         self,
-        labeled: Dataset[dict[str, Any]],
-        unlabeled: Dataset[dict[str, Any]] | None = None,
+        labeled: Dataset[Any],
+        unlabeled: Dataset[Any] | None = None,
         *,
         labeled_batch_size: int = 4,
         unlabeled_batch_size: int = 6,
@@ -109,7 +114,7 @@ class PairedLoader:
         self.num_iterations = at_least("epoch_length", epoch_length, 1)
         at_least("rank", rank, 0)
         if not len(labeled):  # type: ignore[arg-type]
-            raise ValueError("`labeled` must hold at least one slice with a label, got none.")
+            raise ValueError("`labeled` must hold at least one image with a label, got none.")
         datasets = [labeled] if unlabeled is None or not len(unlabeled) else [labeled, unlabeled]  # type: ignore[arg-type]
         sizes = (
             at_least("labeled_batch_size", labeled_batch_size, 1),
@@ -127,8 +132,9 @@ class PairedLoader:
         ]
         self.loaders = [
             DataLoader(
-                dataset,
+                _Drawn(dataset, keys),
                 batch_sampler=sampler,
+                collate_fn=_batch,
                 num_workers=at_least("num_workers", num_workers, 0),
                 persistent_workers=num_workers > 0,
                 pin_memory=pin_memory,
@@ -136,7 +142,7 @@ class PairedLoader:
                 # its own, since a loader without one draws from the global generator, and so shifts all that follows
                 generator=torch.Generator().manual_seed(seed),
             )
-            for dataset, sampler in zip(datasets, self.samplers, strict=True)
+            for dataset, sampler, keys in zip(datasets, self.samplers, (("image", "label"), ("image",)), strict=False)
         ]
         self._start = 0
 
@@ -164,6 +170,33 @@ class PairedLoader:
         self._start = 0
         for labeled, *unlabeled in zip(*self.loaders, strict=True):
             yield {**labeled, **({"unlabeled": unlabeled[0]["image"]} if unlabeled else {})}
+
+
+class _Drawn(Dataset[list[dict[str, Tensor]]]):
+    """Items of a dataset, indexed by ``(index, seed)``, as lists of plain tensors for some keys."""
+
+    def __init__(self, dataset: Dataset[Any], keys: Sequence[str]) -> None:
+        self.dataset, self.keys = dataset, keys
+
+    def __getitem__(self, draw: tuple[int, int]) -> list[dict[str, Tensor]]:
+        index, seed = draw
+        if getattr(self.dataset, "takes_seeds", False):
+            found = self.dataset[index, seed]
+        else:
+            transform = getattr(self.dataset, "transform", None)
+            if isinstance(transform, Randomizable):
+                transform.set_random_state(seed=seed)
+            found = self.dataset[index]
+        items: Sequence[Mapping[str, Any]] = found if isinstance(found, list) else [found]
+        return [{key: convert_to_tensor(item[key], track_meta=False) for key in self.keys} for item in items]
+
+
+def _batch(drawn: Sequence[Sequence[Mapping[str, Tensor]]]) -> dict[str, Tensor]:
+    items = [item for several in drawn for item in several]
+    sizes = {tuple(value.shape) for item in items for value in item.values()}
+    if len({size[1:] for size in sizes}) > 1:
+        raise ValueError(f"images of a batch must have one size, got {sorted(sizes)}: crop them.")
+    return {key: torch.stack([item[key] for item in items]) for key in items[0]}
 
 
 def _heed_the_parent_alone(worker: int) -> None:  # noqa: ARG001 - a loader passes the number

@@ -86,6 +86,7 @@ class SliceCache:
     Args:
         folder: made if need be.
         transform: prepares a volume.
+        items: what a volume is cut into.
 
     Raises:
         OSError: if the folder cannot be made.
@@ -106,10 +107,12 @@ class SliceCache:
         (torch.Size([1, 8, 6]), 2, 1)
     """
 
-    def __init__(self, folder: str | os.PathLike[str], transform: Callable[..., Any]) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], transform: Callable[..., Any], *, items: str = "slices"
+    ) -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.asked = self.found = 0
-        self._transform = fingerprint(transform)
+        self._made_by = [fingerprint(transform), items]
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def volume(
@@ -128,7 +131,7 @@ class SliceCache:
         Warns:
             UserWarning: if a file was damaged, and is made again.
         """
-        made_of = [self._transform, sorted(case.items()), file_stamps(case)]
+        made_of = [self._made_by, sorted(case.items()), file_stamps(case)]
         paths = {key: self.folder / f"{fingerprint([_LAYOUT, key, made_of])}.npy" for key in keys}
         self.asked += 1
         whole = [_is_whole(path) for path in paths.values()]  # each is looked at, so that all damage is told

@@ -1,4 +1,4 @@
-"""Datasets of the slices of volumes."""
+"""Datasets of volumes and of their slices."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from monai.data import get_track_meta, set_track_meta
 from monai.transforms import Compose
+from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.utils.data import Dataset
 from tqdm import tqdm
@@ -22,38 +23,131 @@ from tqdm import tqdm
 from monai_spct.data import rules
 from monai_spct.data.slice_cache import SliceCache, StoredSlices
 
-__all__ = ["SliceDataset"]
+__all__ = ["SliceDataset", "VolumeDataset"]
 
 logger = logging.getLogger(__name__)
 _Transform = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-class SliceDataset(Dataset[dict[str, Any]]):
-    """The 2-D slices of 3-D volumes as plain tensors; each volume is loaded once, when the dataset is made.
+class VolumeDataset(Dataset[Any]):
+    """Volumes as plain tensors; each is loaded and prepared once, when the dataset is made.
 
-    Slices stay in memory, or with a ``cache_dir`` on the disk, where the next run finds them; see
+    Volumes stay in memory, or with a ``cache_dir`` on the disk, where the next run finds them; see
     :class:`~monai_spct.data.slice_cache.SliceCache`. They are the same either way.
 
-    Index it by ``(index, seed)``, as :class:`~monai_spct.data.PairedLoader` does, or by ``index`` alone for a slice
+    Index it by ``(index, seed)``, as :class:`~monai_spct.data.PairedLoader` does, or by ``index`` alone for a volume
     without augmentation. The random transforms draw only from that seed, so that an item is the same whichever worker
     makes it.
 
     Args:
         cases: the datalist, dictionaries of file names.
-        transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
-        augment: random transforms of a slice, from and to ``(C, H, W)`` for each key.
+        transform: loads and prepares a volume: to ``(C, *S)`` for each key, with no randomness.
+        augment: random transforms, from and to ``(C, *S)`` for each key, such as crops. They may make a list of several
+            items, as MONAI's ``RandCropByPosNegLabeld`` does.
         keys: what to keep of a case. Images are kept as float32, labels as uint8.
         progress: name of the cases in the progress bar and the log, for example ``"labeled"``; neither when it is
             ``None``, and on other ranks than 0.
-        cache_dir: a folder for prepared slices, made if need be, which runs may share; memory when it is ``None`` or
+        cache_dir: a folder for prepared volumes, made if need be, which runs may share; memory when it is ``None`` or
             empty.
         num_classes: number of classes, background included; those that no label has are warned of. Not checked by
             default.
 
     Raises:
-        ValueError: if a case lacks one of the keys, no case has a slice, or there is a ``cache_dir`` and the transform
+        ValueError: if a case lacks one of the keys, no case has an item, or there is a ``cache_dir`` and the transform
             cannot be pickled.
         OSError: if ``cache_dir`` cannot be written to.
+
+    Example:
+        >>> import torch
+        >>> from monai.transforms import RandSpatialCropd
+        >>> from monai_spct.data import VolumeDataset
+        >>> def load(case):
+        ...     return {"image": torch.rand(1, 32, 24, 9), "label": torch.zeros(1, 32, 24, 9)}
+        >>> volumes = VolumeDataset([{}, {}], load, [RandSpatialCropd(["image", "label"], (16, 16, 8))])
+        >>> len(volumes), volumes[0]["image"].shape, volumes[1, 42]["label"].shape
+        (2, torch.Size([1, 32, 24, 9]), torch.Size([1, 16, 16, 8]))
+    """
+
+    takes_seeds = True
+    items = "volumes"
+
+    def __init__(
+        self,
+        cases: Sequence[Mapping[str, Any]],
+        transform: _Transform,
+        augment: Callable[[dict[str, Any]], Any] | Sequence[Callable[..., Any]] | None = None,
+        *,
+        keys: Sequence[str] = ("image", "label"),
+        progress: str | None = None,
+        cache_dir: str | PathLike[str] | None = None,
+        num_classes: int | None = None,
+    ) -> None:
+        self.keys = tuple(keys)
+        self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
+        cache = SliceCache(cache_dir, transform, items=self.items) if cache_dir else None
+        hidden = progress is None or not cases or idist.get_rank() > 0
+        # closed also where a case cannot be loaded, or what is said of it ends up in the line of the bar
+        with tqdm(cases, desc=f"loading {progress} volumes", disable=hidden, mininterval=1.0) as bar:
+            self.volumes: list[Mapping[str, Tensor | StoredSlices]] = [
+                cache.volume(case, self.keys, partial(self._prepared, case, transform))
+                if cache
+                else self._prepared(case, transform)
+                for case in bar
+            ]
+        self.places = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
+        if cases and not self.places:
+            raise ValueError(f"none of the {len(cases)} cases has a slice.")
+        if cases and num_classes is not None:
+            labels = [volume["label"] for volume in self.volumes]
+            seen = {value for label in labels for s in range(len(label)) for value in torch.unique(label[s]).tolist()}
+            if problem := rules.unseen_classes(seen, num_classes):
+                warnings.warn(problem, stacklevel=2)
+        if not hidden:
+            slices = "" if self.items == "volumes" else f"{len(self.places)} {self.items} of "
+            logger.info(f"{progress}: {slices}{len(cases)} volumes")
+        if cache is not None and cases:
+            logger.info(
+                f"cache: {cache.found} of {cache.asked} {progress or ''} volumes from {cache.folder}, which now holds "
+                f"{cache.size() / 1e9:.2f} GB".replace("  ", " ")
+            )
+
+    def _prepared(self, case: Mapping[str, Any], transform: _Transform) -> dict[str, Tensor]:
+        volume = transform(dict(case))
+        if missing := [key for key in self.keys if key not in volume]:
+            raise ValueError(f"{case.get('case', dict(case))} must have {missing[0]!r}: it is one of `keys`.")
+        items = {key: self._cut(torch.as_tensor(np.asarray(volume[key]))) for key in self.keys}
+        return {
+            key: value.to(torch.uint8 if key == "label" else torch.float32).contiguous()
+            for key, value in items.items()
+        }
+
+    @staticmethod
+    def _cut(volume: Tensor) -> Tensor:
+        """The items of a volume ``(C, *S)``, along a first axis."""
+        return volume.unsqueeze(0)
+
+    def __len__(self) -> int:
+        """The number of items."""
+        return len(self.places)
+
+    def __getitem__(self, draw: int | tuple[int, int]) -> Any:
+        """One item, ``(C, *S)`` for each key; with its augmentation if ``draw`` has a seed."""
+        index, seed = draw if isinstance(draw, tuple) else (draw, None)
+        volume, position = self.places[index]
+        item: Any = {key: value[position] for key, value in self.volumes[volume].items()}
+        if self.augment is not None and seed is not None:
+            self.augment.set_random_state(seed=seed)
+            with _untracked():
+                # copies, since some transforms write into their argument, which is a view of the volume
+                item = self.augment({key: value.clone() for key, value in item.items()})
+        return [_plain(one) for one in item] if isinstance(item, list) else _plain(item)
+
+
+class SliceDataset(VolumeDataset):
+    """The 2-D slices of volumes as plain tensors, cut along the last axis.
+
+    Everything else is as in :class:`~monai_spct.data.VolumeDataset`, with slices in the place of volumes: ``augment``
+    is from and to ``(C, H, W)`` for each key.
 
     Example:
         >>> import torch
@@ -65,71 +159,11 @@ class SliceDataset(Dataset[dict[str, Any]]):
         (18, torch.Size([1, 32, 24]), torch.uint8)
     """
 
-    def __init__(
-        self,
-        cases: Sequence[Mapping[str, Any]],
-        transform: _Transform,
-        augment: Callable[[dict[str, Any]], Mapping[str, Any]] | Sequence[Callable[..., Any]] | None = None,
-        *,
-        keys: Sequence[str] = ("image", "label"),
-        progress: str | None = None,
-        cache_dir: str | PathLike[str] | None = None,
-        num_classes: int | None = None,
-    ) -> None:
-        self.keys = tuple(keys)
-        self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
-        cache = SliceCache(cache_dir, transform) if cache_dir else None
-        hidden = progress is None or not cases or idist.get_rank() > 0
-        # closed also where a case cannot be loaded, or what is said of it ends up in the line of the bar
-        with tqdm(cases, desc=f"loading {progress} volumes", disable=hidden, mininterval=1.0) as bar:
-            self.volumes: list[Mapping[str, Tensor | StoredSlices]] = [
-                cache.volume(case, self.keys, partial(self._prepared, case, transform))
-                if cache
-                else self._prepared(case, transform)
-                for case in bar
-            ]
-        self.slices = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
-        if cases and not self.slices:
-            raise ValueError(f"none of the {len(cases)} cases has a slice.")
-        if cases and num_classes is not None:
-            labels = [volume["label"] for volume in self.volumes]
-            seen = {value for label in labels for s in range(len(label)) for value in torch.unique(label[s]).tolist()}
-            if problem := rules.unseen_classes(seen, num_classes):
-                warnings.warn(problem, stacklevel=2)
-        if not hidden:
-            logger.info(f"{progress}: {len(self.slices)} slices of {len(cases)} volumes")
-        if cache is not None and cases:
-            logger.info(
-                f"cache: {cache.found} of {cache.asked} {progress or ''} volumes from {cache.folder}, which now holds "
-                f"{cache.size() / 1e9:.2f} GB".replace("  ", " ")
-            )
+    items = "slices"
 
-    def _prepared(self, case: Mapping[str, Any], transform: _Transform) -> dict[str, Tensor]:
-        """Slices first, ``(D, C, H, W)``, so that a slice is one contiguous block of memory."""
-        volume = transform(dict(case))
-        if missing := [key for key in self.keys if key not in volume]:
-            raise ValueError(f"{case.get('case', dict(case))} must have {missing[0]!r}: it is one of `keys`.")
-        slices = {key: torch.as_tensor(np.asarray(volume[key])).movedim(-1, 0) for key in self.keys}
-        return {
-            key: value.to(torch.uint8 if key == "label" else torch.float32).contiguous()
-            for key, value in slices.items()
-        }
-
-    def __len__(self) -> int:
-        """The number of slices."""
-        return len(self.slices)
-
-    def __getitem__(self, draw: int | tuple[int, int]) -> dict[str, Tensor]:
-        """One slice, ``(C, H, W)`` for each key; with its augmentation if ``draw`` has a seed."""
-        index, seed = draw if isinstance(draw, tuple) else (draw, None)
-        volume, position = self.slices[index]
-        item: Mapping[str, Any] = {key: value[position] for key, value in self.volumes[volume].items()}
-        if self.augment is not None and seed is not None:
-            self.augment.set_random_state(seed=seed)
-            with _untracked():
-                # copies, since some transforms write into their argument, which is a view of the volume
-                item = self.augment({key: value.clone() for key, value in item.items()})
-        return {key: _plain(value) for key, value in item.items()}
+    @staticmethod
+    def _cut(volume: Tensor) -> Tensor:
+        return volume.movedim(-1, 0)  # made contiguous, so that a slice is one block of memory
 
 
 @contextmanager
@@ -143,6 +177,5 @@ def _untracked() -> Iterator[None]:
         set_track_meta(tracked)
 
 
-def _plain(value: Any) -> Tensor:
-    tensor: Tensor = value.as_tensor() if hasattr(value, "as_tensor") else torch.as_tensor(value)
-    return tensor
+def _plain(item: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {key: convert_to_tensor(value, track_meta=False) for key, value in item.items()}

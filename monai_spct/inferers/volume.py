@@ -1,13 +1,13 @@
-"""Inference of volumes by networks for slices."""
+"""Inference of volumes, slice by slice or in windows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
 import torch
-from monai.inferers import Inferer
+from monai.inferers import Inferer, SlidingWindowInferer
 from monai.utils import convert_to_dst_type
 from torch import Tensor
 
@@ -17,15 +17,20 @@ __all__ = ["VolumeInferer"]
 
 
 class VolumeInferer(Inferer):
-    """Run a 2-D network on whole slices of a volume, several at a time.
+    """Run a 2-D network on whole slices of a volume, or a 3-D network on windows that overlap.
 
-    The slices are those along the last axis, axial in MONAI's volumes. The network must take any size;
-    MONAI's ``SliceInferer`` cuts windows for networks that do not.
+    Slices are those along the last axis, axial in MONAI's volumes; the network must take any size, for others there is
+    MONAI's ``SliceInferer``. Windows are MONAI's ``SlidingWindowInferer``, weighted by Gaussians.
 
     Args:
-        batch_size: slices in a batch.
-        augment: whether to average the predictions of the eight flips and quarter turns of each slice, which takes
-            eight times as long.
+        batch_size: slices or windows in a batch.
+        patch_size: of the windows, ``(H, W, D)``; slices when it is ``None``.
+        overlap: of the windows along each axis, as a share of them.
+        augment: whether to average the predictions of the eight flips and quarter turns of each slice or window, in the
+            plane of the first two axes, which takes eight times as long.
+
+    Raises:
+        ValueError: when ``patch_size`` has not three axes; in the call, when images are no volumes.
 
     Example:
         >>> import torch
@@ -34,23 +39,43 @@ class VolumeInferer(Inferer):
         >>> network = Ensemble([ENet(), ENet()]).eval()
         >>> VolumeInferer()(torch.rand(1, 1, 40, 36, 10), network).shape
         torch.Size([1, 4, 40, 36, 10])
+        >>> network = Ensemble([ENet(spatial_dims=3)]).eval()
+        >>> VolumeInferer(patch_size=(16, 16, 8))(torch.rand(1, 1, 24, 20, 10), network).shape
+        torch.Size([1, 4, 24, 20, 10])
     """
 
-    def __init__(self, *, batch_size: int = 8, augment: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        batch_size: int = 8,
+        patch_size: Sequence[int] | None = None,
+        overlap: float = 0.5,
+        augment: bool = False,
+    ) -> None:
         super().__init__()
         self.augment = augment
         self.batch_size = at_least("batch_size", batch_size, 1)
+        self.windows = None
+        if patch_size is not None:
+            if len(patch_size) != 3:
+                raise ValueError(f"`patch_size` must be (H, W, D), got {tuple(patch_size)}.")
+            self.windows = SlidingWindowInferer(tuple(patch_size), batch_size, overlap=overlap, mode="gaussian")
 
     def __call__(self, inputs: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Predictions ``(B, C, H, W, D)`` for volumes ``(B, C_in, H, W, D)``, with the geometry of the input."""
         if inputs.ndim != 5:
             raise ValueError(f"`inputs` must be volumes (B, C, H, W, D), got the shape {tuple(inputs.shape)}.")
         plain = inputs.as_tensor() if hasattr(inputs, "as_tensor") else inputs
-        slices = plain.movedim(-1, 1).flatten(0, 1)
-        predictions = torch.cat(
-            [self._predict(chunk, network, *args, **kwargs) for chunk in slices.split(self.batch_size)]
-        )
-        volume = predictions.reshape(len(inputs), inputs.shape[-1], *predictions.shape[1:]).movedim(1, -1)
+
+        def predict(images: Tensor) -> Tensor:
+            return self._predict(images, network, *args, **kwargs)
+
+        if self.windows is not None:
+            volume: Tensor = self.windows(plain, predict)  # type: ignore[assignment]
+        else:
+            slices = plain.movedim(-1, 1).flatten(0, 1)
+            predictions = torch.cat([predict(chunk) for chunk in slices.split(self.batch_size)])
+            volume = predictions.reshape(len(inputs), inputs.shape[-1], *predictions.shape[1:]).movedim(1, -1)
         return convert_to_dst_type(volume, inputs, dtype=volume.dtype)[0]
 
     def _predict(self, images: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from math import ceil, floor
 
 import torch
 from torch import Tensor, nn
@@ -38,33 +40,51 @@ def check_axes(network: str, spatial_dims: int, x: Tensor) -> None:
         )
 
 
-def check_crop_size(network: nn.Module, *, crop_size: int, in_channels: int, batch_size: int) -> None:
-    """A ``ValueError`` if ``network`` cannot learn from square images of this size; it is left as it is.
+def check_crop_size(network: nn.Module, *, crop_size: Sequence[int], in_channels: int, batch_size: int) -> None:
+    """A ``ValueError`` if ``network`` cannot learn from images of this size; it is left as it is.
 
     A batch normalization needs more than one value for each channel, and of one small image less than that is left at
-    the lowest resolution. Nothing is computed: the network is tried without numbers, on torch's ``meta`` device.
+    the lowest resolution. Other networks take only multiples of what they divide by. Nothing is computed: the network
+    is tried without numbers, on torch's ``meta`` device.
 
     Args:
-        network: from ``(B, C_in, H, W)`` to anything.
-        crop_size: height and width of the images.
+        network: from ``(B, C_in, *S)`` to anything.
+        crop_size: of the images, ``S``.
         in_channels: their channels.
         batch_size: the smallest number of images in a batch.
 
     Example:
-        >>> from monai_spct.networks import UNet, check_crop_size
-        >>> check_crop_size(UNet(), crop_size=16, in_channels=1, batch_size=1)  # doctest: +ELLIPSIS
+        >>> from monai.networks.nets import SegResNet
+        >>> from monai_spct.networks import check_crop_size
+        >>> network = SegResNet(spatial_dims=3, in_channels=1, out_channels=2)
+        >>> check_crop_size(network, crop_size=(56, 56, 42), in_channels=1, batch_size=2)
         Traceback (most recent call last):
         ...
-        ValueError: `crop_size` 16 is too small for a batch of one image: the network's batch normalization needs ...
+        ValueError: `crop_size` 56 x 56 x 42 does not fit this network, which halves images: take 56 x 56 x 40.
     """
-    size = at_least("crop_size", crop_size, 1)
-    if batch_size > 1:
-        return  # two values at the least
-    try:
-        with torch.no_grad():
-            copy.deepcopy(network).to("meta").train()(torch.empty(1, in_channels, size, size, device="meta"))
-    except ValueError as error:
+    size = tuple(at_least("crop_size", length, 1) for length in crop_size)
+    tried = copy.deepcopy(network).to("meta").train()
+
+    def problem(size: Sequence[int]) -> Exception | None:
+        try:
+            with torch.no_grad():
+                tried(torch.empty(min(batch_size, 2), in_channels, *size, device="meta"))
+        except (RuntimeError, ValueError) as error:
+            return error
+        return None
+
+    if not (error := problem(size)):
+        return
+    given = " x ".join(map(str, size))
+    if "more than 1" in str(error):  # what torch's norms say
         raise ValueError(
-            f"`crop_size` {size} is too small for a batch of one image: the network's batch normalization needs more "
-            "than one value for each channel. Take larger crops, or more images in a batch."
+            f"`crop_size` {given} is too small for a batch of {min(batch_size, 2)}: the network's normalization needs "
+            "more than one value for each channel. Take larger crops, or more images in a batch."
         ) from error
+    for step in (2**level for level in range(1, 8)):
+        near = {tuple(max(step, round_to(length / step) * step) for length in size) for round_to in (floor, ceil)}
+        fitting = [" x ".join(map(str, other)) for other in sorted(near) if problem(other) is None]
+        if fitting:
+            raise ValueError(
+                f"`crop_size` {given} does not fit this network, which halves images: take {' or '.join(fitting)}."
+            ) from error

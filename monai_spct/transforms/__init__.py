@@ -2,6 +2,7 @@
 
 from monai_spct.data.check_case import CheckCased
 from monai_spct.transforms.batch import BatchCompose, BatchTransform, EachImage
+from monai_spct.transforms.crops import RandStructureCropd
 from monai_spct.transforms.mixing import CopyPaste, CutMix, boxes
 from monai_spct.transforms.turns import RandomQuarterTurn, turn
 from monai_spct.transforms.vote_entropy import VoteEntropyd
@@ -13,6 +14,7 @@ __all__ = [
     "CopyPaste",
     "CutMix",
     "EachImage",
+    "RandStructureCropd",
     "RandomQuarterTurn",
     "VoteEntropyd",
     "boxes",

@@ -423,7 +423,7 @@ def check_ensemble(path: str | Path) -> None:
     if run is None or not file.is_file():
         return
     theirs, mine = _read_model(file), _of_the_model(run)
-    keys = sorted((theirs.keys() | mine.keys()) - {"seen"})
+    keys = sorted((theirs.keys() | mine.keys()) - {"seen", "crop_size"})
     if other := [f"`{key}`" for key in keys if theirs.get(key) != mine.get(key)]:
         raise ValueError(f"the networks of {path} were trained with other settings: give the same {', '.join(other)}.")
 

@@ -202,7 +202,7 @@ def test_labeled_and_unlabeled_images_are_drawn_apart():
 
 
 def test_no_labeled_slice_is_refused():
-    with pytest.raises(ValueError, match="`labeled` must hold at least one slice with a label, got none"):
+    with pytest.raises(ValueError, match="`labeled` must hold at least one image with a label, got none"):
         PairedLoader(dataset(0), dataset(3))
 
 

@@ -1,0 +1,75 @@
+"""Random crops, of which a share shows a structure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.transforms import RandSpatialCropd, SpatialCrop
+from monai.utils import fall_back_tuple
+
+from monai_spct.functional.checks import in_unit_interval
+
+__all__ = ["RandStructureCropd"]
+
+
+class RandStructureCropd(RandSpatialCropd):
+    """Crop at random; where there is a label, a share of the crops around a voxel of one of its structures.
+
+    Structures are drawn alike, however small they are, and then one of their voxels. The crop stays within the image, so
+    that the voxel is its center unless it is near a border. Images without a label, and labels without a structure, are
+    cropped anywhere.
+
+    Args:
+        keys: of image and label, ``(C, *S)``.
+        roi_size: of the crops, one number or one for each axis; along axes where an image is smaller, all of it.
+        structure_share: probability of a crop around a structure.
+        label_key: of the label, ``(1, *S)``, which may be missing.
+        allow_missing_keys: as in MONAI.
+
+    Raises:
+        ValueError: when ``structure_share`` is no share.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.transforms import RandStructureCropd
+        >>> label = torch.zeros(1, 40, 40, 20)
+        >>> label[:, 31, 9, 15] = 2
+        >>> crop = RandStructureCropd(["image", "label"], (8, 8, 8), structure_share=1.0)
+        >>> crop({"image": torch.rand(1, 40, 40, 20), "label": label})["label"].max()
+        metatensor(2.)
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        roi_size: Sequence[int] | int,
+        *,
+        structure_share: float = 0.0,
+        label_key: str = "label",
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, roi_size, random_size=False, allow_missing_keys=allow_missing_keys)
+        self.roi_size = roi_size
+        self.structure_share = in_unit_interval("structure_share", structure_share)
+        self.label_key = label_key
+
+    def __call__(self, data: Mapping[Hashable, Any], lazy: bool | None = None) -> dict[Hashable, Any]:
+        """The case, cropped."""
+        label = data.get(self.label_key)
+        # no draw without a choice, so that other transforms draw as they do behind MONAI's own crop
+        if label is not None and self.structure_share and self.cropper.R.uniform() < self.structure_share:
+            label = torch.as_tensor(label)[0]
+            classes = [value for value in torch.unique(label).tolist() if value]
+            if classes:
+                voxels = torch.nonzero(label == classes[self.cropper.R.randint(len(classes))])
+                center = voxels[self.cropper.R.randint(len(voxels))].tolist()
+                size = np.minimum(fall_back_tuple(self.roi_size, label.shape), label.shape)
+                start = np.clip(np.array(center) - size // 2, 0, np.array(label.shape) - size)
+                crop = SpatialCrop(roi_start=start.tolist(), roi_end=(start + size).tolist())
+                return {**data, **{key: crop(data[key]) for key in self.key_iterator(dict(data))}}
+        cropped: dict[Hashable, Any] = super().__call__(data, lazy)
+        return cropped
