@@ -69,9 +69,9 @@ class PairedLoader:
     """Batches ``{"image", "label", "unlabeled"}`` of two datasets; without unlabeled data, ``{"image", "label"}``.
 
     Both datasets recycle, so that an epoch has the same length however few the labels are. Batches depend only on the
-    seed, the rank and the epoch, not on the number of workers or on what ran before: before it is asked for an item, a
-    dataset of MONAI, such as ``CacheDataset``, has the state of its random ``transform`` set, and one with the attribute
-    ``takes_seeds``, such as :class:`~monai_spct.data.SliceDataset`, is indexed by ``(index, seed)``.
+    seed, the rank and the epoch, not on the number of workers or on what ran before: datasets of MONAI, such as
+    ``CacheDataset``, have the state of their random ``transform`` set before each item; those with the attribute
+    ``takes_seeds``, such as :class:`~monai_spct.data.SliceDataset`, are indexed by ``(index, seed)``.
 
     Args:
         labeled: dataset whose items have ``image`` and ``label``, or are lists of such, which all go into the batch.

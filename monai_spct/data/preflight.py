@@ -161,7 +161,9 @@ def check_split(
     return Preflight(sorted(once, key=lambda finding: levels.index(finding.level)), _summary(cases, split.key))
 
 
-def refuse_bad_headers(cases: Sequence[Mapping[str, Any]], *, in_channels: int | None = None) -> None:
+def refuse_bad_headers(
+    cases: Sequence[Mapping[str, Any]], *, in_channels: int | None = None, spatial_dims: int = 2
+) -> None:
     """Refuse cases whose headers show that they cannot be loaded, all at once and before any is.
 
     Slices along another axis than the last are warned of.
@@ -169,6 +171,7 @@ def refuse_bad_headers(cases: Sequence[Mapping[str, Any]], *, in_channels: int |
     Args:
         cases: with ``image`` and perhaps ``label``.
         in_channels: number of channels of an image; not checked by default.
+        spatial_dims: 3 for networks that take volumes, which have more than one slice.
 
     Raises:
         ValueError: naming files and reasons.
@@ -184,7 +187,11 @@ def refuse_bad_headers(cases: Sequence[Mapping[str, Any]], *, in_channels: int |
     """
     looked_at = [_Case("", dict(case)) for case in cases]
     found = [finding for case in looked_at for finding in _headers(case, in_channels, labeled=False)]
-    if errors := [finding.message for finding in found if finding.level == "error"]:
+    errors = [finding.message for finding in found if finding.level == "error"]
+    if spatial_dims == 3:
+        opened = [(case.name, case.opened) for case in looked_at]
+        errors += [problem for name, volume in opened if volume and (problem := rules.depth(name, volume.shape))]
+    if errors:
         raise ValueError("\n".join(["these cases cannot be loaded:", *errors]))
     if problem := _slice_axes(looked_at):
         warnings.warn(problem, stacklevel=2)

@@ -16,6 +16,7 @@ __all__ = [
     "channel_count",
     "channel_grids",
     "contrast",
+    "depth",
     "label_values",
     "not_finite",
     "one_side",
@@ -179,6 +180,13 @@ def spacing(name: str, its: ArrayLike, median: ArrayLike) -> str | None:
     return f"the spacing of {name}, {_mm(its)}, is more than {_FAR} times off the median of all images, {_mm(median)}."
 
 
+def depth(name: str, shape: tuple[int, ...]) -> str | None:
+    """An image has more than one slice, as networks with three spatial axes need."""
+    if shape[-1] > 1:
+        return None
+    return f"the image of {name} must have several slices for `spatial_dims` = 3, got the shape {shape}."
+
+
 def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str | None:
     """Shape and spacing of each image: slices are cut along the last axis, which is that of the thick voxels.
 
@@ -196,7 +204,7 @@ def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str 
     if not others:
         return None
     return (
-        f"slices are cut along the last axis, and those of {len(others)} of {len(volumes)} images seem to lie along "
+        f"slices lie along the last axis, and those of {len(others)} of {len(volumes)} images seem to lie along "
         f"another one: {', '.join(others)}."
     )
 

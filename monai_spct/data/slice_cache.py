@@ -107,9 +107,7 @@ class SliceCache:
         (torch.Size([1, 8, 6]), 2, 1)
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], transform: Callable[..., Any], *, items: str = "slices"
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], transform: Callable[..., Any], *, items: str = "slices") -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.asked = self.found = 0
         self._made_by = [fingerprint(transform), items]

@@ -117,8 +117,7 @@ class VolumeDataset(Dataset[Any]):
             raise ValueError(f"{case.get('case', dict(case))} must have {missing[0]!r}: it is one of `keys`.")
         items = {key: self._cut(torch.as_tensor(np.asarray(volume[key]))) for key in self.keys}
         return {
-            key: value.to(torch.uint8 if key == "label" else torch.float32).contiguous()
-            for key, value in items.items()
+            key: value.to(torch.uint8 if key == "label" else torch.float32).contiguous() for key, value in items.items()
         }
 
     @staticmethod

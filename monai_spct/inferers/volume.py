@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from monai.inferers import Inferer, SlidingWindowInferer
-from monai.utils import convert_to_dst_type
+from monai.utils import convert_to_dst_type, ensure_tuple_rep
 from torch import Tensor
 
 from monai_spct.functional.checks import at_least
@@ -24,13 +24,13 @@ class VolumeInferer(Inferer):
 
     Args:
         batch_size: slices or windows in a batch.
-        patch_size: of the windows, ``(H, W, D)``; slices when it is ``None``.
+        patch_size: of the windows, ``(H, W, D)`` or one number; slices when it is ``None``.
         overlap: of the windows along each axis, as a share of them.
         augment: whether to average the predictions of the eight flips and quarter turns of each slice or window, in the
             plane of the first two axes, which takes eight times as long.
 
     Raises:
-        ValueError: when ``patch_size`` has not three axes; in the call, when images are no volumes.
+        ValueError: when ``patch_size`` has neither one nor three numbers; in the call, when images are no volumes.
 
     Example:
         >>> import torch
@@ -48,7 +48,7 @@ class VolumeInferer(Inferer):
         self,
         *,
         batch_size: int = 8,
-        patch_size: Sequence[int] | None = None,
+        patch_size: Sequence[int] | int | None = None,
         overlap: float = 0.5,
         augment: bool = False,
     ) -> None:
@@ -57,9 +57,8 @@ class VolumeInferer(Inferer):
         self.batch_size = at_least("batch_size", batch_size, 1)
         self.windows = None
         if patch_size is not None:
-            if len(patch_size) != 3:
-                raise ValueError(f"`patch_size` must be (H, W, D), got {tuple(patch_size)}.")
-            self.windows = SlidingWindowInferer(tuple(patch_size), batch_size, overlap=overlap, mode="gaussian")
+            size = ensure_tuple_rep(patch_size, 3)
+            self.windows = SlidingWindowInferer(size, batch_size, overlap=overlap, mode="gaussian")
 
     def __call__(self, inputs: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Predictions ``(B, C, H, W, D)`` for volumes ``(B, C_in, H, W, D)``, with the geometry of the input."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from monai_spct.functional.checks import at_least
+from monai_spct.networks.ensemble import Ensemble
 
 __all__ = ["check_axes", "check_crop_size", "check_dims_and_channels", "probability"]
 
@@ -45,10 +46,10 @@ def check_crop_size(network: nn.Module, *, crop_size: Sequence[int], in_channels
 
     A batch normalization needs more than one value for each channel, and of one small image less than that is left at
     the lowest resolution. Other networks take only multiples of what they divide by. Nothing is computed: the network
-    is tried without numbers, on torch's ``meta`` device.
+    is tried without numbers, on torch's ``meta`` device. Several outputs, as of deep supervision, are refused.
 
     Args:
-        network: from ``(B, C_in, *S)`` to anything.
+        network: from ``(B, C_in, *S)`` to ``(..., B, C, *S)``.
         crop_size: of the images, ``S``.
         in_channels: their channels.
         batch_size: the smallest number of images in a batch.
@@ -66,14 +67,23 @@ def check_crop_size(network: nn.Module, *, crop_size: Sequence[int], in_channels
     tried = copy.deepcopy(network).to("meta").train()
 
     def problem(size: Sequence[int]) -> Exception | None:
+        image = torch.empty(min(batch_size, 2), in_channels, *size, device="meta")
         try:
             with torch.no_grad():
-                tried(torch.empty(min(batch_size, 2), in_channels, *size, device="meta"))
+                output = tried(image)
         except (RuntimeError, ValueError) as error:
             return error
+        except TypeError:  # a list of outputs, which cannot be stacked
+            output = None
+        if not isinstance(output, Tensor) or output.ndim != image.ndim + isinstance(network, Ensemble):
+            raise ValueError(
+                "the network has several outputs, as for deep supervision, where one is needed: turn that off, as by "
+                "`deep_supervision` = false."
+            )
         return None
 
-    if not (error := problem(size)):
+    error = problem(size)
+    if error is None:
         return
     given = " x ".join(map(str, size))
     if "more than 1" in str(error):  # what torch's norms say

@@ -2,7 +2,7 @@
 
 from monai_spct.data.check_case import CheckCased
 from monai_spct.transforms.batch import BatchCompose, BatchTransform, EachImage
-from monai_spct.transforms.crops import RandStructureCropd
+from monai_spct.transforms.crops import RandStructureCropd, patch_size
 from monai_spct.transforms.mixing import CopyPaste, CutMix, boxes
 from monai_spct.transforms.turns import RandomQuarterTurn, turn
 from monai_spct.transforms.vote_entropy import VoteEntropyd
@@ -18,5 +18,6 @@ __all__ = [
     "RandomQuarterTurn",
     "VoteEntropyd",
     "boxes",
+    "patch_size",
     "turn",
 ]

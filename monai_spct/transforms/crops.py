@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.transforms import RandSpatialCropd, SpatialCrop
-from monai.utils import fall_back_tuple
+from monai.utils import ensure_tuple, fall_back_tuple
 
 from monai_spct.functional.checks import in_unit_interval
 
-__all__ = ["RandStructureCropd"]
+__all__ = ["RandStructureCropd", "patch_size"]
 
 
 class RandStructureCropd(RandSpatialCropd):
     """Crop at random; where there is a label, a share of the crops around a voxel of one of its structures.
 
-    Structures are drawn alike, however small they are, and then one of their voxels. The crop stays within the image, so
-    that the voxel is its center unless it is near a border. Images without a label, and labels without a structure, are
-    cropped anywhere.
+    Structures are drawn alike, however small they are, and then one of their voxels. The crop stays within the image,
+    so that the voxel is its center unless it is near a border. Images without a label, and labels without a structure,
+    are cropped anywhere.
 
     Args:
         keys: of image and label, ``(C, *S)``.
@@ -59,17 +59,41 @@ class RandStructureCropd(RandSpatialCropd):
 
     def __call__(self, data: Mapping[Hashable, Any], lazy: bool | None = None) -> dict[Hashable, Any]:
         """The case, cropped."""
-        label = data.get(self.label_key)
+        rng, label = self.cropper.R, data.get(self.label_key)  # type: ignore[attr-defined]
         # no draw without a choice, so that other transforms draw as they do behind MONAI's own crop
-        if label is not None and self.structure_share and self.cropper.R.uniform() < self.structure_share:
+        if label is not None and self.structure_share and rng.uniform() < self.structure_share:
             label = torch.as_tensor(label)[0]
             classes = [value for value in torch.unique(label).tolist() if value]
             if classes:
-                voxels = torch.nonzero(label == classes[self.cropper.R.randint(len(classes))])
-                center = voxels[self.cropper.R.randint(len(voxels))].tolist()
+                voxels = torch.nonzero(label == classes[rng.randint(len(classes))])
+                center = voxels[rng.randint(len(voxels))].tolist()
                 size = np.minimum(fall_back_tuple(self.roi_size, label.shape), label.shape)
                 start = np.clip(np.array(center) - size // 2, 0, np.array(label.shape) - size)
                 crop = SpatialCrop(roi_start=start.tolist(), roi_end=(start + size).tolist())
                 return {**data, **{key: crop(data[key]) for key in self.key_iterator(dict(data))}}
         cropped: dict[Hashable, Any] = super().__call__(data, lazy)
         return cropped
+
+
+def patch_size(crop_size: int | Sequence[int], spatial_dims: int) -> tuple[int, ...]:
+    """The size of crops along each axis.
+
+    Args:
+        crop_size: for all axes, or one for each.
+        spatial_dims: number of axes.
+
+    Raises:
+        ValueError: when there is another number of sizes than of axes.
+
+    Example:
+        >>> from monai_spct.transforms import patch_size
+        >>> patch_size(192, 2), patch_size([56, 56, 40], 3)
+        ((192, 192), (56, 56, 40))
+    """
+    sizes: tuple[int, ...] = ensure_tuple(crop_size)
+    if len(sizes) not in (1, spatial_dims):
+        raise ValueError(
+            f"`crop_size` must be one number, or one for each of the {spatial_dims} axes of `spatial_dims`, got "
+            f"{crop_size!r}."
+        )
+    return sizes * (spatial_dims // len(sizes))

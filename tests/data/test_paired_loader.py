@@ -4,10 +4,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
-from monai.transforms import RandGaussianNoised
+from monai.data import CacheDataset, Dataset, PersistentDataset
+from monai.transforms import Compose, EnsureTyped, RandCropByPosNegLabeld, RandGaussianNoised
 
 from monai_spct.data import PairedLoader, SeededBatches, SliceDataset
 
@@ -232,3 +235,41 @@ def test_each_process_draws_batches_of_its_own():
     values = [set(torch.cat([batch[key].flatten() for batch in batches]).tolist()) for batches in noisy
               for key in ("image", "unlabeled")]  # fmt: skip
     assert not set.intersection(*values)
+
+
+# Datasets of MONAI
+
+
+def monais(kind, folder, *, key: str = "label", samples: int = 2):
+    """Random crops of two volumes."""
+    cases = [
+        {"image": torch.rand(1, 12, 12, 6), "label": (torch.rand(1, 12, 12, 6) > 0.7).float(), "n": n} for n in "ab"
+    ]
+    crops = RandCropByPosNegLabeld(["image", "label"], key, (4, 4, 4), num_samples=samples)
+    transform = Compose([EnsureTyped(["image", "label"]), crops, RandGaussianNoised("image", prob=0.5)])
+    return kind(cases, transform, **({"cache_dir": folder} if kind is PersistentDataset else {}))
+
+
+@pytest.mark.parametrize("kind", [Dataset, partial(CacheDataset, progress=False), PersistentDataset])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_any_dataset_of_dictionaries_gives_the_same_batches_for_a_seed(kind, workers, tmp_path):
+    torch.manual_seed(0)
+    data = monais(kind, tmp_path)
+    settings = {"labeled_batch_size": 2, "unlabeled_batch_size": 3, "epoch_length": 3}
+    batches = list(PairedLoader(data, data, num_workers=workers, **settings))
+    shapes = {key: tuple(value.shape) for key, value in batches[0].items()}
+    # two crops of each
+    assert shapes == {"image": (4, 1, 4, 4, 4), "label": (4, 1, 4, 4, 4), "unlabeled": (6, 1, 4, 4, 4)}
+    assert all(type(value) is torch.Tensor for value in batches[0].values())
+    np.random.seed(5)  # noqa: NPY002 - what else MONAI draws from
+    torch.manual_seed(5)
+    assert flat(PairedLoader(data, data, **settings)) == flat(batches)
+    assert flat(PairedLoader(data, data, **settings, seed=1)) != flat(batches)
+
+
+def test_images_of_different_sizes_are_named():
+    data = Dataset([{"image": torch.rand(1, n, 4), "label": torch.rand(1, n, 4)} for n in (4, 6)])
+    with pytest.raises(
+        ValueError, match=r"images of a batch must have one size, got \[\(1, 4, 4\), \(1, 6, 4\)\]: crop"
+    ):
+        next(iter(PairedLoader(data, labeled_batch_size=2)))

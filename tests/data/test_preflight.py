@@ -214,7 +214,7 @@ def test_slices_along_another_axis_are_named(split, isotropic, voxels):
         stored_along(0 if number in (1, 3) else 2, case, isotropic=isotropic)
     [said] = [finding for finding in look(split, voxels=voxels).findings if "slices" in finding.message]
     assert said.level == "warning"
-    assert re.match(r"slices are cut along the last axis, and those of 2 of 5 images seem to lie al", said.message)
+    assert re.match(r"slices lie along the last axis, and those of 2 of 5 images seem to lie along an", said.message)
     assert re.search(r": b \(6 x 40 x 44 voxels of .*\), d \(6 x 40 x 44 voxels", said.message)
     with pytest.warns(UserWarning, match=r"those of 2 of 5 images .* b \(6 x 40 x 44"):
         refuse_bad_headers(cases)
@@ -263,6 +263,14 @@ def test_a_training_is_told_all_bad_headers_before_it_loads_anything(split):
     frames(split.unlabeled[0])
     with pytest.raises(ValueError, match=r"(?s)cannot be loaded:\n.*a\.nii does not exist.\n.*c\.nii is 4-D"):
         refuse_bad_headers(cases, in_channels=1)
+
+
+def test_one_slice_is_no_volume_for_a_network_with_three_axes(split):
+    write(split.labeled[0]["image"], image_of(0)[..., :1])
+    cases = [{"case": case["case"], "image": case["image"]} for case in split.labeled]
+    refuse_bad_headers(cases)
+    with pytest.raises(ValueError, match=r"cannot be loaded:\nthe image of a must have several slices .*, 1\)\.$"):
+        refuse_bad_headers(cases, spatial_dims=3)
 
 
 @pytest.mark.parametrize("voxels", [True, False])

@@ -9,6 +9,7 @@ from monai.data import MetaTensor, get_track_meta, set_track_meta
 from monai.transforms import (
     Compose,
     RandCoarseDropoutd,
+    RandCropByPosNegLabeld,
     RandFlipd,
     RandGaussianNoised,
     RandRotated,
@@ -16,7 +17,7 @@ from monai.transforms import (
     SpatialPadd,
 )
 
-from monai_spct.data import SliceDataset
+from monai_spct.data import SliceDataset, VolumeDataset
 
 DEPTHS = {"a": 3, "b": 1, "c": 4}
 CASES = [{"case": name} for name in DEPTHS]
@@ -39,6 +40,26 @@ def test_slices_come_in_the_order_of_cases_and_of_the_last_axis():
         assert torch.equal(slices[index]["image"].double(), image)
         assert torch.equal(slices[index]["label"].double(), image % 4)
     assert (slices[0]["image"].dtype, slices[0]["label"].dtype) == (torch.float32, torch.uint8)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_volumes_come_whole_and_as_several_where_the_augmentation_makes_several(tmp_path, cached):
+    several = RandCropByPosNegLabeld(["image", "label"], "label", (4, 4, 1), num_samples=3)
+    volumes = VolumeDataset(CASES, volume_of, several, cache_dir=tmp_path if cached else None)
+    assert len(volumes) == 3
+    for index, case in enumerate(CASES):
+        assert torch.equal(volumes[index]["image"].double(), volume_of(case)["image"])
+    items, again = volumes[0, 5], volumes[0, 5]
+    assert [tuple(item["image"].shape) for item in items] == [(1, 4, 4, 1)] * 3
+    assert all(torch.equal(one["image"], other["image"]) for one, other in zip(items, again, strict=True))
+    assert all(type(item["image"]) is torch.Tensor for item in items)
+    assert all(torch.equal(item["image"] % 4, item["label"].float()) for item in items)
+
+
+def test_slices_and_volumes_share_a_folder_but_no_file(tmp_path):
+    slices, volumes = (kind(CASES, volume_of, cache_dir=tmp_path) for kind in (SliceDataset, VolumeDataset))
+    assert (len(slices), len(volumes)) == (8, 3)
+    assert torch.equal(volumes[0]["image"][..., 2], slices[2]["image"])
 
 
 def test_a_case_without_its_label_is_named():

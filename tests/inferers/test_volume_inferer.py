@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
+from monai.inferers import sliding_window_inference
 from torch import nn
 
 from monai_spct.inferers import VolumeInferer
@@ -84,3 +85,45 @@ def test_further_arguments_reach_the_network():
 def test_slices_are_refused():
     with pytest.raises(ValueError, match=r"`inputs` must be volumes \(B, C, H, W, D\), got the shape \(1, 1, 9, 7\)"):
         VolumeInferer()(torch.rand(1, 1, 9, 7), network())
+
+
+# Windows
+
+
+@pytest.mark.parametrize("size", [(20, 18, 9), (8, 8, 4), (5, 11, 3)], ids=str)
+def test_windows_say_of_a_volume_what_the_network_says_of_all_of_it(size):
+    """Where the network looks at one voxel only; volumes smaller than a window are padded."""
+    volume = torch.rand(2, 1, *size)
+    pointwise = build_ensemble(lambda: nn.Conv3d(1, 3, 1), num_views=2, seed=0).eval()
+    windows = VolumeInferer(patch_size=(8, 8, 4), batch_size=3)
+    torch.testing.assert_close(windows(volume, pointwise), pointwise(volume))
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_windows_are_those_of_monai(augment):
+    volume = torch.rand(1, 1, 13, 12, 9)
+    vote = build_ensemble(lambda: nn.Conv3d(1, 3, 3, padding=1), num_views=2, seed=0).eval()
+
+    def predict(windows):
+        views = EIGHT if augment else [(0, False)]
+        said = [(vote(seen_as(windows, turns, flip)), turns, flip) for turns, flip in views]
+        return torch.stack(
+            [torch.rot90(each.flip(3) if flip else each, -turns, (2, 3)) for each, turns, flip in said]
+        ).mean(0)
+
+    expected = sliding_window_inference(volume, (8, 8, 4), 4, predict, overlap=0.25, mode="gaussian")
+    inferer = VolumeInferer(patch_size=(8, 8, 4), overlap=0.25, augment=augment)
+    torch.testing.assert_close(inferer(volume, vote), expected)
+
+
+def test_the_network_sees_no_more_windows_at_once_than_asked_for_and_each_once():
+    sizes = []
+
+    def seen(windows):
+        sizes.append(tuple(windows.shape))
+        return windows
+
+    volume = torch.rand(1, 1, 16, 16, 8)
+    torch.testing.assert_close(VolumeInferer(patch_size=(8, 8, 8), batch_size=4)(volume, seen), volume)
+    assert [size[0] for size in sizes] == [4, 4, 1]  # 3 x 3 windows that overlap by a half
+    assert {size[1:] for size in sizes} == {(1, 8, 8, 8)}

@@ -138,7 +138,7 @@ def begun(data: Path, *overlays: Path, **settings: object) -> ConfigWorkflow:
     ("settings", "message"),
     [
         ({"crop_size": 0}, "`crop_size` must be a whole number of at least 1, got 0"),
-        ({"labeled_batch_size": 1, "unlabeled_batch_size": 1}, "`crop_size` 16 is too small for a batch of one image"),
+        ({"labeled_batch_size": 1, "unlabeled_batch_size": 1}, "`crop_size` 16 x 16 is too small for a batch of 1:"),
     ],
     ids=["none", "one image"],
 )
