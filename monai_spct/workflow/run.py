@@ -56,6 +56,7 @@ _OF_A_TRAINING = {
     *("amp", "bundle_root", "ckpt_path", "device", "imports", "initialize", "network", "num_views", "output_dir"),
     *("run", "split"),
 }
+_WRITTEN_OTHERWISE = ("cases", "loaded", "network_def", "resampled")  # in files of a training
 _OF_A_COMMAND = ("dataset_dir", "datalist")
 _RENAMED = {  # keys and components of former versions
     **{"EvaluationNetwork": "Discriminator", "Weighted": "WeightedTerm", "move": "transform"},
@@ -429,13 +430,14 @@ def check_ensemble(path: str | Path) -> None:
 
 
 def _of_the_model(run: _Run) -> dict[str, Any]:
-    """What evaluation and prediction must have in common with a training, where it is not what the bundle has."""
+    """What evaluation and prediction must have in common with a training, where it is not what they have."""
     base, predicting = run.base(), {**run.own("inference"), **run.own("evaluate")}
     kept = {
         key: value
         for key, value in run.config.items()
         if key in predicting.keys() - _OF_A_TRAINING
-        and value not in (base.get(key, predicting[key]), predicting[key])
+        and value != predicting[key]
+        and not (key in _WRITTEN_OTHERWISE and value == base.get(key))
         and not (key in _OF_A_COMMAND and _is_path(value))
     }
     return kept | _referred_to(list(kept.values()), run.config, predicting.keys())
