@@ -10,7 +10,7 @@ from monai_spct.data.predictions import save_like
 from monai_spct.data.preflight import check_split, refuse_bad_headers
 from monai_spct.data.promise12 import promise12_cases
 from monai_spct.data.seen import seen_ranges
-from monai_spct.data.slices import SliceDataset, VolumeDataset
+from monai_spct.data.slices import VolumeDataset
 from monai_spct.data.splits import Split, split_cases
 from monai_spct.data.synthetic import (
     write_acdc_phantom,
@@ -23,7 +23,6 @@ from monai_spct.data.volumes import VolumeReader, open_volume
 __all__ = [
     "PairedLoader",
     "SeededBatches",
-    "SliceDataset",
     "Split",
     "VolumeDataset",
     "VolumeReader",

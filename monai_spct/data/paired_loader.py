@@ -71,7 +71,7 @@ class PairedLoader:
     Both datasets recycle, so that an epoch has the same length however few the labels are. Batches depend only on the
     seed, the rank and the epoch, not on the number of workers or on what ran before: datasets of MONAI, such as
     ``CacheDataset``, have the state of their random ``transform`` set before each item; those with the attribute
-    ``takes_seeds``, such as :class:`~monai_spct.data.SliceDataset`, are indexed by ``(index, seed)``.
+    ``takes_seeds``, such as :class:`~monai_spct.data.VolumeDataset`, are indexed by ``(index, seed)``.
 
     Args:
         labeled: dataset whose items have ``image`` and ``label``, or are lists of such, which all go into the batch.
@@ -90,10 +90,10 @@ class PairedLoader:
 
     Example:
         >>> import torch
-        >>> from monai_spct.data import PairedLoader, SliceDataset
+        >>> from monai_spct.data import PairedLoader, VolumeDataset
         >>> def load(case):
         ...     return {"image": torch.rand(1, 16, 16, 3), "label": torch.zeros(1, 16, 16, 3)}
-        >>> loader = PairedLoader(SliceDataset([{}], load), SliceDataset([{}], load, keys=["image"]))
+        >>> loader = PairedLoader(VolumeDataset([{}], load), VolumeDataset([{}], load, keys=["image"]))
         >>> {key: tuple(value.shape) for key, value in next(iter(loader)).items()}
         {'image': (4, 1, 16, 16), 'label': (4, 1, 16, 16), 'unlabeled': (6, 1, 16, 16)}
     """

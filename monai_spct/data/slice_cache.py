@@ -86,7 +86,7 @@ class SliceCache:
     Args:
         folder: made if need be.
         transform: prepares a volume.
-        items: what a volume is cut into.
+        spatial_dims: 2 if what is prepared are slices, 3 if whole volumes.
 
     Raises:
         OSError: if the folder cannot be made.
@@ -107,10 +107,10 @@ class SliceCache:
         (torch.Size([1, 8, 6]), 2, 1)
     """
 
-    def __init__(self, folder: str | os.PathLike[str], transform: Callable[..., Any], *, items: str = "slices") -> None:
+    def __init__(self, folder: str | os.PathLike[str], transform: Callable[..., Any], *, spatial_dims: int = 2) -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.asked = self.found = 0
-        self._made_by = [fingerprint(transform), items]
+        self._made_by = [fingerprint(transform), spatial_dims]
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def volume(

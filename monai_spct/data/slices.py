@@ -23,27 +23,28 @@ from tqdm import tqdm
 from monai_spct.data import rules
 from monai_spct.data.slice_cache import SliceCache, StoredSlices
 
-__all__ = ["SliceDataset", "VolumeDataset"]
+__all__ = ["VolumeDataset"]
 
 logger = logging.getLogger(__name__)
 _Transform = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class VolumeDataset(Dataset[Any]):
-    """Volumes as plain tensors; each is loaded and prepared once, when the dataset is made.
+    """Volumes, or the 2-D slices of volumes, as plain tensors; each is loaded once, when the dataset is made.
 
-    Volumes stay in memory, or with a ``cache_dir`` on the disk, where the next run finds them; see
-    :class:`~monai_spct.data.slice_cache.SliceCache`. They are the same either way.
+    They stay in memory, or with a ``cache_dir`` on the disk, where the next run finds them; see
+    :class:`~monai_spct.data.slice_cache.SliceCache`. They are the same either way. Slices are cut along the last axis.
 
-    Index it by ``(index, seed)``, as :class:`~monai_spct.data.PairedLoader` does, or by ``index`` alone for a volume
+    Index it by ``(index, seed)``, as :class:`~monai_spct.data.PairedLoader` does, or by ``index`` alone for an item
     without augmentation. The random transforms draw only from that seed, so that an item is the same whichever worker
     makes it.
 
     Args:
         cases: the datalist, dictionaries of file names.
-        transform: loads and prepares a volume: to ``(C, *S)`` for each key, with no randomness.
-        augment: random transforms, from and to ``(C, *S)`` for each key, such as crops. They may make a list of several
+        transform: loads and prepares a volume: to ``(C, H, W, D)`` for each key, with no randomness.
+        augment: random transforms of an item, from and to ``(C, *S)`` for each key. They may make a list of several
             items, as MONAI's ``RandCropByPosNegLabeld`` does.
+        spatial_dims: 2 for slices ``(C, H, W)``, 3 for volumes.
         keys: what to keep of a case. Images are kept as float32, labels as uint8.
         progress: name of the cases in the progress bar and the log, for example ``"labeled"``; neither when it is
             ``None``, and on other ranks than 0.
@@ -53,7 +54,7 @@ class VolumeDataset(Dataset[Any]):
             default.
 
     Raises:
-        ValueError: if a case lacks one of the keys, no case has an item, or there is a ``cache_dir`` and the transform
+        ValueError: if a case lacks one of the keys, no case has a slice, or there is a ``cache_dir`` and the transform
             cannot be pickled.
         OSError: if ``cache_dir`` cannot be written to.
 
@@ -63,13 +64,16 @@ class VolumeDataset(Dataset[Any]):
         >>> from monai_spct.data import VolumeDataset
         >>> def load(case):
         ...     return {"image": torch.rand(1, 32, 24, 9), "label": torch.zeros(1, 32, 24, 9)}
-        >>> volumes = VolumeDataset([{}, {}], load, [RandSpatialCropd(["image", "label"], (16, 16, 8))])
+        >>> slices = VolumeDataset([{"case": "a"}, {"case": "b"}], load)
+        >>> len(slices), slices[0]["image"].shape, slices[17]["label"].dtype
+        (18, torch.Size([1, 32, 24]), torch.uint8)
+        >>> crop = RandSpatialCropd(["image", "label"], (16, 16, 8))
+        >>> volumes = VolumeDataset([{"case": "a"}, {"case": "b"}], load, crop, spatial_dims=3)
         >>> len(volumes), volumes[0]["image"].shape, volumes[1, 42]["label"].shape
         (2, torch.Size([1, 32, 24, 9]), torch.Size([1, 16, 16, 8]))
     """
 
     takes_seeds = True
-    items = "volumes"
 
     def __init__(
         self,
@@ -77,14 +81,16 @@ class VolumeDataset(Dataset[Any]):
         transform: _Transform,
         augment: Callable[[dict[str, Any]], Any] | Sequence[Callable[..., Any]] | None = None,
         *,
+        spatial_dims: int = 2,
         keys: Sequence[str] = ("image", "label"),
         progress: str | None = None,
         cache_dir: str | PathLike[str] | None = None,
         num_classes: int | None = None,
     ) -> None:
+        self.spatial_dims = spatial_dims
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
-        cache = SliceCache(cache_dir, transform, items=self.items) if cache_dir else None
+        cache = SliceCache(cache_dir, transform, spatial_dims=spatial_dims) if cache_dir else None
         hidden = progress is None or not cases or idist.get_rank() > 0
         # closed also where a case cannot be loaded, or what is said of it ends up in the line of the bar
         with tqdm(cases, desc=f"loading {progress} volumes", disable=hidden, mininterval=1.0) as bar:
@@ -103,7 +109,7 @@ class VolumeDataset(Dataset[Any]):
             if problem := rules.unseen_classes(seen, num_classes):
                 warnings.warn(problem, stacklevel=2)
         if not hidden:
-            slices = "" if self.items == "volumes" else f"{len(self.places)} {self.items} of "
+            slices = f"{len(self.places)} slices of " if spatial_dims == 2 else ""
             logger.info(f"{progress}: {slices}{len(cases)} volumes")
         if cache is not None and cases:
             logger.info(
@@ -115,15 +121,14 @@ class VolumeDataset(Dataset[Any]):
         volume = transform(dict(case))
         if missing := [key for key in self.keys if key not in volume]:
             raise ValueError(f"{case.get('case', dict(case))} must have {missing[0]!r}: it is one of `keys`.")
-        items = {key: self._cut(torch.as_tensor(np.asarray(volume[key]))) for key in self.keys}
+        items = {key: torch.as_tensor(np.asarray(volume[key])) for key in self.keys}
+        if self.spatial_dims == 2:  # along the first axis, so that a slice is one contiguous block of memory
+            items = {key: value.movedim(-1, 0) for key, value in items.items()}
+        else:
+            items = {key: value.unsqueeze(0) for key, value in items.items()}
         return {
             key: value.to(torch.uint8 if key == "label" else torch.float32).contiguous() for key, value in items.items()
         }
-
-    @staticmethod
-    def _cut(volume: Tensor) -> Tensor:
-        """The items of a volume ``(C, *S)``, along a first axis."""
-        return volume.unsqueeze(0)
 
     def __len__(self) -> int:
         """The number of items."""
@@ -140,29 +145,6 @@ class VolumeDataset(Dataset[Any]):
                 # copies, since some transforms write into their argument, which is a view of the volume
                 item = self.augment({key: value.clone() for key, value in item.items()})
         return [_plain(one) for one in item] if isinstance(item, list) else _plain(item)
-
-
-class SliceDataset(VolumeDataset):
-    """The 2-D slices of volumes as plain tensors, cut along the last axis.
-
-    Everything else is as in :class:`~monai_spct.data.VolumeDataset`, with slices in the place of volumes: ``augment``
-    is from and to ``(C, H, W)`` for each key.
-
-    Example:
-        >>> import torch
-        >>> from monai_spct.data import SliceDataset
-        >>> def load(case):
-        ...     return {"image": torch.rand(1, 32, 24, 9), "label": torch.zeros(1, 32, 24, 9)}
-        >>> slices = SliceDataset([{"case": "a"}, {"case": "b"}], transform=load)
-        >>> len(slices), slices[0]["image"].shape, slices[17]["label"].dtype
-        (18, torch.Size([1, 32, 24]), torch.uint8)
-    """
-
-    items = "slices"
-
-    @staticmethod
-    def _cut(volume: Tensor) -> Tensor:
-        return volume.movedim(-1, 0)  # made contiguous, so that a slice is one block of memory
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from monai.inferers import Inferer, SlidingWindowInferer
-from monai.utils import convert_to_dst_type, ensure_tuple_rep
+from monai.utils import convert_to_dst_type
 from torch import Tensor
 
 from monai_spct.functional.checks import at_least
@@ -17,48 +17,53 @@ __all__ = ["VolumeInferer"]
 
 
 class VolumeInferer(Inferer):
-    """Run a 2-D network on whole slices of a volume, or a 3-D network on windows that overlap.
+    """Run a 2-D network on the slices of a volume, or a 3-D network on the volume, in windows if need be.
 
-    Slices are those along the last axis, axial in MONAI's volumes; the network must take any size, for others there is
-    MONAI's ``SliceInferer``. Windows are MONAI's ``SlidingWindowInferer``, weighted by Gaussians.
+    Slices are those along the last axis, axial in MONAI's volumes. Windows are those of MONAI's ``SlidingWindowInferer``,
+    weighted by Gaussians. A network whose normalization goes by the image, as instance normalization does, is best shown
+    windows of the size that it has learned from, also in 2-D.
 
     Args:
         batch_size: slices or windows in a batch.
-        patch_size: of the windows, ``(H, W, D)`` or one number; slices when it is ``None``.
+        patch_size: of the windows, ``(H, W)`` for a 2-D network or ``(H, W, D)`` for a 3-D one; whole slices, of any
+            size, when it is ``None``.
         overlap: of the windows along each axis, as a share of them.
         augment: whether to average the predictions of the eight flips and quarter turns of each slice or window, in the
             plane of the first two axes, which takes eight times as long.
 
     Raises:
-        ValueError: when ``patch_size`` has neither one nor three numbers; in the call, when images are no volumes.
+        ValueError: when ``patch_size`` has neither two nor three axes; in the call, when images are no volumes.
 
     Example:
         >>> import torch
         >>> from monai_spct.inferers import VolumeInferer
         >>> from monai_spct.networks import ENet, Ensemble
-        >>> network = Ensemble([ENet(), ENet()]).eval()
-        >>> VolumeInferer()(torch.rand(1, 1, 40, 36, 10), network).shape
+        >>> volume, network = torch.rand(1, 1, 40, 36, 10), Ensemble([ENet(), ENet()]).eval()
+        >>> VolumeInferer()(volume, network).shape, VolumeInferer(patch_size=(32, 32))(volume, network).shape
+        (torch.Size([1, 4, 40, 36, 10]), torch.Size([1, 4, 40, 36, 10]))
+        >>> VolumeInferer(patch_size=(16, 16, 8))(volume, Ensemble([ENet(spatial_dims=3)]).eval()).shape
         torch.Size([1, 4, 40, 36, 10])
-        >>> network = Ensemble([ENet(spatial_dims=3)]).eval()
-        >>> VolumeInferer(patch_size=(16, 16, 8))(torch.rand(1, 1, 24, 20, 10), network).shape
-        torch.Size([1, 4, 24, 20, 10])
     """
 
     def __init__(
         self,
         *,
         batch_size: int = 8,
-        patch_size: Sequence[int] | int | None = None,
+        patch_size: Sequence[int] | None = None,
         overlap: float = 0.5,
         augment: bool = False,
     ) -> None:
         super().__init__()
         self.augment = augment
         self.batch_size = at_least("batch_size", batch_size, 1)
-        self.windows = None
-        if patch_size is not None:
-            size = ensure_tuple_rep(patch_size, 3)
-            self.windows = SlidingWindowInferer(size, batch_size, overlap=overlap, mode="gaussian")
+        if patch_size is not None and len(patch_size) not in (2, 3):
+            raise ValueError(f"`patch_size` must be (H, W) or (H, W, D), got {patch_size!r}.")
+        self.patch_size = None if patch_size is None else tuple(patch_size)
+        self.windows = (
+            None
+            if self.patch_size is None
+            else SlidingWindowInferer(self.patch_size, batch_size, overlap=overlap, mode="gaussian")
+        )
 
     def __call__(self, inputs: Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Predictions ``(B, C, H, W, D)`` for volumes ``(B, C_in, H, W, D)``, with the geometry of the input."""
@@ -69,11 +74,14 @@ class VolumeInferer(Inferer):
         def predict(images: Tensor) -> Tensor:
             return self._predict(images, network, *args, **kwargs)
 
-        if self.windows is not None:
-            volume: Tensor = self.windows(plain, predict)  # type: ignore[assignment]
+        def scan(images: Tensor) -> Tensor:
+            return predict(images) if self.windows is None else self.windows(images, predict)  # type: ignore[return-value]
+
+        if self.patch_size is not None and len(self.patch_size) == 3:
+            volume = scan(plain)
         else:
             slices = plain.movedim(-1, 1).flatten(0, 1)
-            predictions = torch.cat([predict(chunk) for chunk in slices.split(self.batch_size)])
+            predictions = torch.cat([scan(chunk) for chunk in slices.split(self.batch_size)])
             volume = predictions.reshape(len(inputs), inputs.shape[-1], *predictions.shape[1:]).movedim(1, -1)
         return convert_to_dst_type(volume, inputs, dtype=volume.dtype)[0]
 

@@ -60,6 +60,7 @@ _WRITTEN_OTHERWISE = ("cases", "loaded", "network_def", "resampled")  # in files
 _OF_A_COMMAND = ("dataset_dir", "datalist")
 _RENAMED = {  # keys and components of former versions
     **{"EvaluationNetwork": "Discriminator", "Weighted": "WeightedTerm", "move": "transform"},
+    **{"SliceDataset": "VolumeDataset"},
     **{"initial_pace": "initial_gamma", "pace": "gamma", "pace_start": "gamma_start", "paces": "gammas"},
     **{"pace_upper_bound": "gamma_upper_bound", "teacher_uncertainty": "train#inferer#uncertainty"},
 }

@@ -17,7 +17,7 @@ from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, Referenc
 from monai.bundle.config_item import ComponentLocator
 
 import monai_spct
-from monai_spct.data import SliceDataset, write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
+from monai_spct.data import VolumeDataset, write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
 from monai_spct.networks import ENet, build_ensemble
 from monai_spct.workflow import bundles_folder
 from tests.bundles.metadata_schema import SCHEMA
@@ -178,13 +178,13 @@ def test_slices_smaller_than_the_crop_are_padded(bundle, size):
     augment = parser.get_parsed_content("augmentation")
     image = torch.rand(1, *size, 1) + 1
     label = (image > 1.5).float()
-    slices = SliceDataset([{}], lambda _: {"image": image, "label": label}, augment)
+    slices = VolumeDataset([{}], lambda _: {"image": image, "label": label}, augment)
     for seed in range(8):
         item = slices[0, seed]
         assert item["image"].shape == item["label"].shape == (1, 192, 192)
         assert set(item["label"].unique().tolist()) <= {0, 1}
     # as it is padded and cropped, before it is rotated and flipped
-    item = SliceDataset([{}], lambda _: {"image": image, "label": label}, augment[:2])[0, 0]
+    item = VolumeDataset([{}], lambda _: {"image": image, "label": label}, augment[:2])[0, 0]
     inside = item["image"] > 0
     assert inside.sum() == min(192, size[0]) * min(192, size[1])  # nothing is lost that there is room for
     assert torch.equal(item["label"][inside], (item["image"][inside] > 1.5).to(torch.uint8))

@@ -11,8 +11,8 @@ import pytest
 from monai.transforms import LoadImage, LoadImaged
 
 from monai_spct.data import (
-    SliceDataset,
     Split,
+    VolumeDataset,
     VolumeReader,
     check_split,
     open_volume,
@@ -127,9 +127,9 @@ def test_prepared_slices_are_made_again_when_the_file_changes(tmp_path, file):
     assert [name for name, _, _ in file_stamps(case)] == [str(file)]
     load = LoadImaged(["image", "label"], reader=VolumeReader(), ensure_channel_first=True)
     settings = {"transform": load, "cache_dir": tmp_path / "cache"}
-    np.testing.assert_array_equal(SliceDataset([case], **settings)[1]["image"][0], VOXELS[..., 1])
+    np.testing.assert_array_equal(VolumeDataset([case], **settings)[1]["image"][0], VOXELS[..., 1])
     save_hdf5(file, image=VOXELS + 1, label=LABEL)
-    np.testing.assert_array_equal(SliceDataset([case], **settings)[1]["image"][0], (VOXELS + 1)[..., 1])
+    np.testing.assert_array_equal(VolumeDataset([case], **settings)[1]["image"][0], (VOXELS + 1)[..., 1])
 
 
 def test_what_networks_have_seen_and_predictions_on_the_grid(tmp_path):

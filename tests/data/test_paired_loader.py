@@ -12,19 +12,19 @@ import torch
 from monai.data import CacheDataset, Dataset, PersistentDataset
 from monai.transforms import Compose, EnsureTyped, RandCropByPosNegLabeld, RandGaussianNoised
 
-from monai_spct.data import PairedLoader, SeededBatches, SliceDataset
+from monai_spct.data import PairedLoader, SeededBatches, VolumeDataset
 
 NOISE = [RandGaussianNoised("image", prob=1.0)]
 
 
-def dataset(size: int, *, augment=None, keys=("image", "label")) -> SliceDataset:
+def dataset(size: int, *, augment=None, keys=("image", "label")) -> VolumeDataset:
     """Slice ``i`` has the value ``i`` everywhere, in image and label."""
 
     def load(case):
         volume = torch.arange(float(size)).expand(1, 4, 4, size)
         return {**case, "image": volume, "label": volume}
 
-    return SliceDataset([{}] if size else [], load, augment, keys=keys)
+    return VolumeDataset([{}] if size else [], load, augment, keys=keys)
 
 
 def loader(labeled=5, unlabeled=7, *, augment=None, **settings) -> PairedLoader:
@@ -124,7 +124,7 @@ def test_an_epoch_may_start_in_its_middle(num_workers):
 def test_batches_that_are_left_out_are_not_loaded():
     asked = []
 
-    class Watched(SliceDataset):
+    class Watched(VolumeDataset):
         def __getitem__(self, item):
             asked.append(item)
             return super().__getitem__(item)
@@ -159,14 +159,14 @@ def test_a_worker_heeds_its_parent_alone():
 PROGRAM = """
 import multiprocessing
 import torch
-from monai_spct.data import PairedLoader, SliceDataset
+from monai_spct.data import PairedLoader, VolumeDataset
 
 def load(case):
     return {"image": torch.rand(1, 4, 4, 5), "label": torch.zeros(1, 4, 4, 5)}
 
 if __name__ == "__main__":
     multiprocessing.set_start_method("forkserver")
-    slices = SliceDataset([{}], load)
+    slices = VolumeDataset([{}], load)
     loader = PairedLoader(slices, labeled_batch_size=2, epoch_length=2, num_workers=1)
     print(len(list(loader)), flush=True)
 """

@@ -17,7 +17,7 @@ from monai.bundle import ConfigParser
 from monai.transforms import Compose, LoadImaged, RandFlipd, RandRotated, Resized, ScaleIntensityd, Transform
 from monai.utils import set_determinism
 
-from monai_spct.data import PairedLoader, SliceDataset, VolumeReader
+from monai_spct.data import PairedLoader, VolumeDataset, VolumeReader
 from monai_spct.data.fingerprint import file_stamps, fingerprint
 from monai_spct.workflow import bundles_folder
 
@@ -70,11 +70,11 @@ def folder(tmp_path) -> Path:
     return tmp_path / "new" / "cache"
 
 
-def made(cases, folder, transform=None, **settings) -> SliceDataset:
-    return SliceDataset(cases, Counted(transform or preparation()), AUGMENT, cache_dir=folder, **settings)
+def made(cases, folder, transform=None, **settings) -> VolumeDataset:
+    return VolumeDataset(cases, Counted(transform or preparation()), AUGMENT, cache_dir=folder, **settings)
 
 
-def same(one: SliceDataset, other: SliceDataset) -> bool:
+def same(one: VolumeDataset, other: VolumeDataset) -> bool:
     draws = [draw for index in range(len(one)) for draw in (index, (index, 7), (index, 8))]
     assert len(one) == len(other) == sum(DEPTHS.values())
     pairs = [(one[draw], other[draw]) for draw in draws]
@@ -86,7 +86,7 @@ def same(one: SliceDataset, other: SliceDataset) -> bool:
 
 
 def test_slices_from_the_disk_are_those_from_memory_to_the_bit(cases, folder):
-    memory = SliceDataset(cases, preparation(), AUGMENT)
+    memory = VolumeDataset(cases, preparation(), AUGMENT)
     assert same(made(cases, folder), memory)  # just written
     assert same(made(cases, folder), memory)  # found
     assert Counted.calls == 2
@@ -131,7 +131,7 @@ def test_another_setting_makes_other_entries(cases, folder, change):
     first = made(cases, folder)
     second = made(cases, folder, preparation(**change))
     assert Counted.calls == 4
-    assert same(second, SliceDataset(cases, preparation(**change), AUGMENT))
+    assert same(second, VolumeDataset(cases, preparation(**change), AUGMENT))
     assert same(made(cases, folder), first)  # which are still there
     assert Counted.calls == 4
 
@@ -140,7 +140,7 @@ def test_a_changed_image_is_loaded_again(cases, folder):
     made(cases, folder)
     voxels = np.asarray(nib.load(cases[0]["image"]).dataobj)
     nib.save(nib.Nifti1Image(voxels[::-1], np.eye(4)), cases[0]["image"])
-    assert same(made(cases, folder), SliceDataset(cases, preparation(), AUGMENT))
+    assert same(made(cases, folder), VolumeDataset(cases, preparation(), AUGMENT))
     assert Counted.calls == 3
 
 
@@ -162,7 +162,7 @@ def test_a_damaged_entry_is_made_again_with_a_warning(cases, folder, damage):
         again = made(cases, folder)
     assert Counted.calls == 3
     assert victim.read_bytes() == content
-    assert same(again, SliceDataset(cases, preparation(), AUGMENT))
+    assert same(again, VolumeDataset(cases, preparation(), AUGMENT))
     made(cases, folder)  # and without a warning
 
 
@@ -172,7 +172,7 @@ RUN = """
 import sys, time
 from pathlib import Path
 from monai.utils import set_determinism
-from monai_spct.data import SliceDataset
+from monai_spct.data import VolumeDataset
 from tests.data.test_slice_cache import preparation
 folder, seed, data = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 set_determinism(seed)
@@ -182,7 +182,7 @@ transform = preparation()
 while len(list(data.glob("ready_*"))) < 2:
     time.sleep(0.001)
 for turn in range(3):
-    print(sum(float(item["image"].sum()) for item in SliceDataset(cases, transform, cache_dir=folder / str(turn))))
+    print(sum(float(item["image"].sum()) for item in VolumeDataset(cases, transform, cache_dir=folder / str(turn))))
 """
 
 
@@ -202,10 +202,10 @@ def test_runs_side_by_side_share_a_folder_whatever_their_seeds(cases, folder, tm
     ]
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    expected = sum(float(item["image"].sum()) for item in SliceDataset(cases, preparation()))
+    expected = sum(float(item["image"].sum()) for item in VolumeDataset(cases, preparation()))
     assert {float(line) for output, _ in outputs for line in output.split()} == {expected}
     assert {len(list(turn.iterdir())) for turn in folder.iterdir()} == {4}  # and no parts of files
-    SliceDataset(cases, preparation(), cache_dir=folder / "0")
+    VolumeDataset(cases, preparation(), cache_dir=folder / "0")
     assert len(list((folder / "0").iterdir())) == 4
 
 

@@ -17,7 +17,7 @@ from monai.transforms import (
     SpatialPadd,
 )
 
-from monai_spct.data import SliceDataset, VolumeDataset
+from monai_spct.data import VolumeDataset
 
 DEPTHS = {"a": 3, "b": 1, "c": 4}
 CASES = [{"case": name} for name in DEPTHS]
@@ -33,7 +33,7 @@ def volume_of(case: dict[str, str]) -> dict[str, torch.Tensor]:
 
 
 def test_slices_come_in_the_order_of_cases_and_of_the_last_axis():
-    slices = SliceDataset(CASES, volume_of)
+    slices = VolumeDataset(CASES, volume_of)
     expected = [volume_of(case)["image"][..., s] for case in CASES for s in range(DEPTHS[case["case"]])]
     assert len(slices) == len(expected) == 8
     for index, image in enumerate(expected):
@@ -57,7 +57,7 @@ def test_volumes_come_whole_and_as_several_where_the_augmentation_makes_several(
 
 
 def test_slices_and_volumes_share_a_folder_but_no_file(tmp_path):
-    slices, volumes = (kind(CASES, volume_of, cache_dir=tmp_path) for kind in (SliceDataset, VolumeDataset))
+    slices, volumes = (kind(CASES, volume_of, cache_dir=tmp_path) for kind in (VolumeDataset, VolumeDataset))
     assert (len(slices), len(volumes)) == (8, 3)
     assert torch.equal(volumes[0]["image"][..., 2], slices[2]["image"])
 
@@ -70,7 +70,7 @@ def test_a_case_without_its_label_is_named():
         return {"image": volume["image"]} if case["case"] == "b" else volume
 
     with pytest.raises(ValueError, match="b must have 'label': it is one of `keys`"):
-        SliceDataset(CASES, load)
+        VolumeDataset(CASES, load)
 
 
 def test_each_volume_is_prepared_once():
@@ -80,7 +80,7 @@ def test_each_volume_is_prepared_once():
         seen.append(case["case"])
         return volume_of(case)
 
-    slices = SliceDataset(CASES, load)
+    slices = VolumeDataset(CASES, load)
     for _ in range(2):
         for index in range(len(slices)):
             slices[index]
@@ -92,7 +92,7 @@ def test_meta_tensors_and_arrays_become_plain_tensors():
         volume = volume_of(case)
         return {"image": MetaTensor(volume["image"]), "label": volume["label"].numpy()}
 
-    slices = SliceDataset(CASES, load, [RandRotated(["image", "label"], range_x=1.0, prob=1.0, mode="nearest")])
+    slices = VolumeDataset(CASES, load, [RandRotated(["image", "label"], range_x=1.0, prob=1.0, mode="nearest")])
     for draw in (0, (0, 1)):
         assert {type(value) for value in slices[draw].values()} == {torch.Tensor}
         assert slices[draw]["image"].shape == slices[draw]["label"].shape == (1, 6, 5)
@@ -100,26 +100,26 @@ def test_meta_tensors_and_arrays_become_plain_tensors():
 
 @pytest.mark.parametrize("wrap", [list, Compose], ids=["list", "Compose"])
 def test_a_draw_is_a_function_of_index_and_seed(wrap):
-    slices = SliceDataset(CASES, volume_of, wrap(NOISE))
+    slices = VolumeDataset(CASES, volume_of, wrap(NOISE))
     first = slices[2, 11]["image"]
     slices[5, 3], slices[2, 4]
     assert torch.equal(slices[2, 11]["image"], first)
-    assert torch.equal(SliceDataset(CASES, volume_of, wrap(NOISE))[2, 11]["image"], first)
+    assert torch.equal(VolumeDataset(CASES, volume_of, wrap(NOISE))[2, 11]["image"], first)
     assert not torch.equal(slices[2, 12]["image"], first)
     assert not torch.equal(slices[3, 11]["image"], first)
 
 
 def test_the_transforms_of_one_draw_do_not_share_their_numbers():
     twice = [RandGaussianNoised("image", prob=1.0), RandGaussianNoised("image", prob=1.0)]
-    clean = SliceDataset(CASES, volume_of)[0]["image"]
-    once = SliceDataset(CASES, volume_of, twice[:1])[0, 5]["image"] - clean
-    both = SliceDataset(CASES, volume_of, twice)[0, 5]["image"] - clean
+    clean = VolumeDataset(CASES, volume_of)[0]["image"]
+    once = VolumeDataset(CASES, volume_of, twice[:1])[0, 5]["image"] - clean
+    both = VolumeDataset(CASES, volume_of, twice)[0, 5]["image"] - clean
     assert not torch.allclose(both, 2 * once, atol=1e-3)
 
 
 def test_augmentation_leaves_what_is_in_memory_alone():
     in_place = RandCoarseDropoutd("image", holes=2, spatial_size=3, fill_value=0.0, prob=1.0)
-    slices = SliceDataset(CASES, volume_of, [in_place, *NOISE, RandFlipd(["image", "label"], prob=1.0)])
+    slices = VolumeDataset(CASES, volume_of, [in_place, *NOISE, RandFlipd(["image", "label"], prob=1.0)])
     before = [slices[index]["image"].clone() for index in range(len(slices))]
     for seed in range(20):
         slices[seed % len(slices), seed]
@@ -127,7 +127,7 @@ def test_augmentation_leaves_what_is_in_memory_alone():
 
 
 def test_drawing_leaves_the_global_random_states_alone():
-    slices = SliceDataset(CASES, volume_of, NOISE)
+    slices = VolumeDataset(CASES, volume_of, NOISE)
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     slices[0, 1]
     assert torch.equal(torch.get_rng_state(), before[0])
@@ -148,7 +148,7 @@ def test_an_augmentation_that_fails_leaves_the_setting_alone_too(tracked):
         raise KeyError(f"no such key: {list(item)}")
 
     with pytest.raises(RuntimeError, match="applying transform"):
-        SliceDataset(CASES, volume_of, [fail])[0, 1]
+        VolumeDataset(CASES, volume_of, [fail])[0, 1]
     assert get_track_meta() is tracked
 
 
@@ -161,7 +161,7 @@ def test_values_are_those_that_augmentation_with_a_record_gives():
         RandFlipd(keys, prob=0.5, spatial_axis=0),
         RandFlipd(keys, prob=0.5, spatial_axis=1),
     ]
-    slices, augment = SliceDataset(CASES, volume_of, chain), Compose(chain)
+    slices, augment = VolumeDataset(CASES, volume_of, chain), Compose(chain)
     seen = set()
     for seed in range(16):
         item = slices[seed % len(slices), seed]
@@ -178,13 +178,13 @@ def test_values_are_those_that_augmentation_with_a_record_gives():
 
 def test_cases_without_a_slice_are_refused():
     with pytest.raises(ValueError, match="none of the 2 cases has a slice"):
-        SliceDataset([{}, {}], lambda case: {"image": torch.zeros(1, 6, 5, 0)}, keys=["image"])  # noqa: ARG005
+        VolumeDataset([{}, {}], lambda case: {"image": torch.zeros(1, 6, 5, 0)}, keys=["image"])  # noqa: ARG005
 
 
 def test_slices_are_counted_beside_their_volumes(caplog):
     with caplog.at_level(logging.INFO, "monai_spct"):
-        SliceDataset(CASES, volume_of, progress="labeled")
-        SliceDataset(CASES[:2], volume_of)  # of which nobody asked to hear
+        VolumeDataset(CASES, volume_of, progress="labeled")
+        VolumeDataset(CASES[:2], volume_of)  # of which nobody asked to hear
     assert [record.message for record in caplog.records] == ["labeled: 8 slices of 3 volumes"]
 
 
@@ -205,4 +205,4 @@ def test_a_class_that_no_labeled_voxel_has_is_named_before_training(tmp_path, ca
     settings = {"num_classes": 3, "cache_dir": tmp_path if cached else None}
     expected = f"no labeled case has {missing}" if missing else None
     with pytest.warns(UserWarning, match=expected) if expected else contextlib.nullcontext():
-        SliceDataset(cases, one_labeled_voxel, **settings)
+        VolumeDataset(cases, one_labeled_voxel, **settings)

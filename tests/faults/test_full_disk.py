@@ -11,7 +11,7 @@ import pytest
 import torch
 from ignite.engine import Events
 
-from monai_spct.data import SliceDataset
+from monai_spct.data import VolumeDataset
 from monai_spct.metrics import StructureScore, write_scores
 from tests.bundles.little import LITTLE, config, environment, handler, typed
 from tests.faults.runs import (
@@ -182,8 +182,8 @@ def volume(case):  # noqa: ARG001 - which case is all one
 def test_slices_that_do_not_fit_are_prepared_by_the_next_run(tmp_path):
     cases = [{"case": name} for name in "ab"]
     with full_disk(2000), pytest.raises(OSError, match=FULL + rf"'{tmp_path}/\w+\.npy'"):
-        SliceDataset(cases, volume, keys=["image"], cache_dir=tmp_path)
+        VolumeDataset(cases, volume, keys=["image"], cache_dir=tmp_path)
     assert contents(tmp_path) == {}
-    slices = SliceDataset(cases, volume, keys=["image"], cache_dir=tmp_path)
+    slices = VolumeDataset(cases, volume, keys=["image"], cache_dir=tmp_path)
     assert torch.equal(slices[5]["image"], volume(None)["image"][..., 2])
     assert len(contents(tmp_path)) == 2

@@ -17,7 +17,7 @@ from monai.optimizers import WarmupCosineSchedule
 from monai.transforms import AsDiscreted, Compose, RandFlipd, RandGaussianNoised
 from torch import nn
 
-from monai_spct.data import PairedLoader, SliceDataset
+from monai_spct.data import PairedLoader, VolumeDataset
 from monai_spct.engines import SemiSupervisedTrainer
 from monai_spct.files import save_atomically
 from monai_spct.functional import geometric_growth, sigmoid_rampup
@@ -68,8 +68,8 @@ class Run:
             device="cpu",
             max_epochs=max_epochs,
             train_data_loader=PairedLoader(
-                SliceDataset(cases(1, seed=1), dict, augment),
-                SliceDataset(cases(2, seed=2), dict, augment, keys=["image"]),
+                VolumeDataset(cases(1, seed=1), dict, augment),
+                VolumeDataset(cases(2, seed=2), dict, augment, keys=["image"]),
                 labeled_batch_size=2,
                 unlabeled_batch_size=2,
                 epoch_length=ITERATIONS,

@@ -91,18 +91,20 @@ def test_slices_are_refused():
 
 
 @pytest.mark.parametrize("size", [(20, 18, 9), (8, 8, 4), (5, 11, 3)], ids=str)
-def test_windows_say_of_a_volume_what_the_network_says_of_all_of_it(size):
-    """Where the network looks at one voxel only; volumes smaller than a window are padded."""
-    volume = torch.rand(2, 1, *size)
-    pointwise = build_ensemble(lambda: nn.Conv3d(1, 3, 1), num_views=2, seed=0).eval()
-    windows = VolumeInferer(patch_size=(8, 8, 4), batch_size=3)
-    torch.testing.assert_close(windows(volume, pointwise), pointwise(volume))
+@pytest.mark.parametrize("window", [(8, 8), (8, 8, 4)], ids=["2d", "3d"])
+def test_windows_say_of_a_volume_what_the_network_says_of_all_of_it(window, size):
+    """Where the network looks at one voxel only; images smaller than a window are padded."""
+    volume, convolution = torch.rand(2, 1, *size), nn.Conv2d if len(window) == 2 else nn.Conv3d
+    pointwise = build_ensemble(lambda: convolution(1, 3, 1), num_views=2, seed=0).eval()
+    whole = VolumeInferer()(volume, pointwise) if len(window) == 2 else pointwise(volume)
+    torch.testing.assert_close(VolumeInferer(patch_size=window, batch_size=3)(volume, pointwise), whole)
 
 
 @pytest.mark.parametrize("augment", [False, True])
-def test_windows_are_those_of_monai(augment):
-    volume = torch.rand(1, 1, 13, 12, 9)
-    vote = build_ensemble(lambda: nn.Conv3d(1, 3, 3, padding=1), num_views=2, seed=0).eval()
+@pytest.mark.parametrize("window", [(8, 8), (8, 8, 4)], ids=["2d", "3d"])
+def test_windows_are_those_of_monai(window, augment):
+    volume, convolution = torch.rand(1, 1, 13, 12, 9), nn.Conv2d if len(window) == 2 else nn.Conv3d
+    vote = build_ensemble(lambda: convolution(1, 3, 3, padding=1), num_views=2, seed=0).eval()
 
     def predict(windows):
         views = EIGHT if augment else [(0, False)]
@@ -111,12 +113,17 @@ def test_windows_are_those_of_monai(augment):
             [torch.rot90(each.flip(3) if flip else each, -turns, (2, 3)) for each, turns, flip in said]
         ).mean(0)
 
-    expected = sliding_window_inference(volume, (8, 8, 4), 4, predict, overlap=0.25, mode="gaussian")
-    inferer = VolumeInferer(patch_size=(8, 8, 4), overlap=0.25, augment=augment)
+    def in_windows(images):
+        return sliding_window_inference(images, window, 4, predict, overlap=0.25, mode="gaussian")
+
+    slices = [in_windows(volume[..., n]) for n in range(9)] if len(window) == 2 else []
+    expected = torch.stack(slices, -1) if slices else in_windows(volume)
+    inferer = VolumeInferer(patch_size=window, overlap=0.25, augment=augment)
     torch.testing.assert_close(inferer(volume, vote), expected)
 
 
-def test_the_network_sees_no_more_windows_at_once_than_asked_for_and_each_once():
+@pytest.mark.parametrize(("window", "count"), [((8, 8), [4] * 18), ((8, 8, 8), [4, 4, 1])], ids=["2d", "3d"])
+def test_the_network_sees_no_more_windows_at_once_than_asked_for_and_each_once(window, count):
     sizes = []
 
     def seen(windows):
@@ -124,6 +131,12 @@ def test_the_network_sees_no_more_windows_at_once_than_asked_for_and_each_once()
         return windows
 
     volume = torch.rand(1, 1, 16, 16, 8)
-    torch.testing.assert_close(VolumeInferer(patch_size=(8, 8, 8), batch_size=4)(volume, seen), volume)
-    assert [size[0] for size in sizes] == [4, 4, 1]  # 3 x 3 windows that overlap by a half
-    assert {size[1:] for size in sizes} == {(1, 8, 8, 8)}
+    torch.testing.assert_close(VolumeInferer(patch_size=window, batch_size=4)(volume, seen), volume)
+    assert [size[0] for size in sizes] == count  # 3 x 3 windows that overlap by a half
+    assert {size[1:] for size in sizes} == {(1, *window)}
+
+
+@pytest.mark.parametrize("window", [(8,), (8, 8, 8, 8)])
+def test_windows_of_other_axes_are_refused(window):
+    with pytest.raises(ValueError, match=r"`patch_size` must be \(H, W\) or \(H, W, D\), got \(8,"):
+        VolumeInferer(patch_size=window)

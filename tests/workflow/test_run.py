@@ -50,7 +50,7 @@ def test_the_bundles_and_their_overlays_have_no_such_keys(bundle):
         ({"mine": 1, "max_epochs": "@mine", "myne": 2}, r"unknown key `myne`: nothing reads it"),
         ({"train#inferrer": 7}, r"`train#inferrer`: nothing reads it\. Did you mean `train#inferer`\?"),
         ({"train#trainer#max_epoch": 7}, r"`SemiSupervisedTrainer` takes no .*`train#trainer#max_epochs`\?"),
-        ({"train#dataset#cach_dir": "x"}, r"`SliceDataset` takes no such argument\. .*`train#dataset#cache_dir`\?"),
+        ({"train#dataset#cach_dir": "x"}, r"`VolumeDataset` takes no such argument\. .*`train#dataset#cache_dir`\?"),
         ({"optimizer#weigth_decay": 0.1}, r"`optimizer#weigth_decay`: `RAdam` takes .*`optimizer#weight_decay`\?"),
         ({"train#handlers#0#pth": "x"}, r"unknown key `train#handlers#0#pth`: `\w+` takes no such argument"),
         ({"pace_start": 0.3}, r"`pace_start`: `pace_start` is now `gamma_start`"),
