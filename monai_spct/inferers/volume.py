@@ -19,9 +19,9 @@ __all__ = ["VolumeInferer"]
 class VolumeInferer(Inferer):
     """Run a 2-D network on the slices of a volume, or a 3-D network on the volume, in windows if need be.
 
-    Slices are those along the last axis, axial in MONAI's volumes. Windows are those of MONAI's ``SlidingWindowInferer``,
-    weighted by Gaussians. A network whose normalization goes by the image, as instance normalization does, is best shown
-    windows of the size that it has learned from, also in 2-D.
+    Slices are those along the last axis, axial in MONAI's volumes. Windows are those of MONAI's
+    ``SlidingWindowInferer``, weighted by Gaussians. A network whose normalization goes by the image, as instance
+    normalization does, is best shown windows of the size that it has learned from, also in 2-D.
 
     Args:
         batch_size: slices or windows in a batch.
