@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from monai.bundle import ConfigWorkflow
+import torch
+from monai.bundle import ConfigParser, ConfigWorkflow
 
 import monai_spct
 from monai_spct.workflow import bundles_folder, in_words
@@ -82,6 +83,13 @@ def predicting(name: str, data: Path | None, output: Path, *overlays: Path, **se
     """An evaluation or an inference, initialized; it draws nothing."""
     where = {"dataset_dir": data, "output_dir": output}
     return workflow(name, *overlays, **{**where, **BACKBONE, "max_pictures": 0, **settings})
+
+
+def network_of(bundle: Path, num_views: int) -> torch.nn.Module:
+    """Untrained networks of the kind that a bundle predicts with by default."""
+    parser = ConfigParser(json.loads((bundle / "configs" / "inference.json").read_text()))
+    parser["num_views"] = num_views
+    return parser.get_parsed_content("network_def")
 
 
 def part(run: ConfigWorkflow, name: str) -> Any:

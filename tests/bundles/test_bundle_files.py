@@ -6,7 +6,6 @@ import logging
 import logging.handlers
 import pydoc
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,15 @@ from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, Referenc
 from monai.bundle.config_item import ComponentLocator
 
 import monai_spct
-from monai_spct.data import VolumeDataset, write_acdc_phantom, write_promise12_phantom, write_spleen_phantom
-from monai_spct.networks import ENet, build_ensemble
+from monai_spct.data import (
+    VolumeDataset,
+    write_acdc_phantom,
+    write_atrium_phantom,
+    write_promise12_phantom,
+    write_spleen_phantom,
+)
 from monai_spct.workflow import bundles_folder
+from tests.bundles.little import network_of
 from tests.bundles.metadata_schema import SCHEMA
 
 BUNDLES = {path.name: path for path in sorted(bundles_folder().iterdir()) if (path / "configs").is_dir()}
@@ -37,7 +42,8 @@ COMBINATIONS = {
     **{
         f"{run}+{overlay}": [path, path.with_name(f"{overlay}.json")]
         for run, path in RUNS.items()
-        for overlay in ("phantom", "small")
+        for overlay in ("phantom", "small", "hour")
+        if path.with_name(f"{overlay}.json").is_file()
     },
     **{
         f"{bundle}-train+multi_gpu_train": [path / "configs" / f"{name}.json" for name in ("train", "multi_gpu_train")]
@@ -51,6 +57,9 @@ PHANTOMS = {
         folder, patients=5, size=(40, 42), spacing=(2.3, 2.5), slices=(4, 4)
     ),
     "spleen": lambda folder: write_spleen_phantom(folder, patients=7, size=(48, 48), spacing=(6.7, 7), slices=(4, 4)),
+    "atrium": lambda folder: write_atrium_phantom(
+        folder, patients=25, size=(44, 48), spacing=(2.0, 2.2), slices=(8, 8)
+    ),
 }
 
 
@@ -143,7 +152,9 @@ def test_what_two_configs_share_they_say_alike(bundle, one, other):
         *("imports", "bundle_root", "output_dir", "dataset_dir", "datalist", "device", "amp", "structures"),
         *("in_channels", "out_channels", "backbone", "cases", "load", "intensity", "resampling", "preprocessing"),
     }
-    assert {key for key in shared if first[key] != second[key]} <= set(allowed)
+    # the weights that come with the bundle for ACDC, which tools load without a training, are those of another network
+    shipped = {"backbone", "crop_size", "resampling"} if bundle.name == "acdc" and one == "train" else set()
+    assert {key for key in shared if first[key] != second[key]} <= {*allowed, *shipped}
 
 
 @EACH_BUNDLE
@@ -161,9 +172,10 @@ def test_training_and_evaluation_split_alike(bundle):
 def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(bundle, name):
     """The images that a network is tested on are prepared like those that it has learned from."""
     prepared = {}
+    overlay = "hour" if bundle.name == "atrium" else "small"
     for run in ("train", name):
         parser = ConfigParser()
-        parser.read_config([str(bundle / "configs" / f"{file}.json") for file in (run, "small")])
+        parser.read_config([str(bundle / "configs" / f"{file}.json") for file in (run, overlay)])
         prepared[run] = parser["load"] + parser["intensity"] + parser["resampling"]
     assert prepared["train"] == prepared[name]
 
@@ -174,7 +186,7 @@ def test_an_overlay_that_serves_training_and_testing_means_one_thing_in_both(bun
 )
 def test_slices_smaller_than_the_crop_are_padded(bundle, size):
     parser = ConfigParser(read(bundle / "configs" / "train.json"))
-    parser.update({"crop_size": 192})
+    parser.update({"crop_size": 192, "spatial_dims": 2})
     augment = parser.get_parsed_content("augmentation")
     image = torch.rand(1, *size, 1) + 1
     label = (image > 1.5).float()
@@ -201,14 +213,12 @@ def data(tmp_path_factory):
 
 
 @EACH_BUNDLE
-@pytest.mark.parametrize("overlays", [[], ["small"]], ids=["plain", "small"])
+@pytest.mark.parametrize("overlays", [[], ["phantom"]], ids=["plain", "phantom"])
 @pytest.mark.parametrize(("name", "kind"), [("train", "train"), ("evaluate", "infer"), ("inference", "infer")])
 def test_every_property_that_monai_asks_for_is_there(tmp_path, data, bundle, name, kind, overlays):
     if bundle.name == "prostate":
         pytest.importorskip("itk")
-    network = build_ensemble(
-        partial(ENet, out_channels=1 + len(configs(bundle)["train"]["structures"])), num_views=2, seed=0
-    )
+    network = network_of(bundle, num_views=2)
     (tmp_path / "models").mkdir()
     torch.save(network.state_dict(), tmp_path / "models" / "model.pt")
     files = [str(bundle / "configs" / f"{file}.json") for file in (name, *overlays)]
