@@ -122,10 +122,10 @@ def test_the_components_of_the_training_are_listed():
 
 
 def test_what_differs_between_the_bundles_is_listed():
-    listed = {row[0]: row[1:] for row in rows(section("reference/config.md", "Where the bundles differ"), 4)}
+    listed = {row[0]: row[1:] for row in rows(section("reference/config.md", "Where the bundles differ"), 5)}
     configs = [
         json.loads((ROOT / "bundles" / name / "configs" / "train.json").read_text(encoding="utf-8"))
-        for name in ("acdc", "prostate", "spleen")
+        for name in ("acdc", "prostate", "spleen", "atrium")
     ]
     names = {key for config in configs for key in config if any(other.get(key) != config[key] for other in configs)}
     assert set(listed) == names

@@ -1,7 +1,7 @@
 """Datalists of folders, splits by patient, reading and checking of volumes, slices, paired batches, and phantoms."""
 
 from monai_spct.data.acdc import acdc_cases
-from monai_spct.data.atrium import atrium_cases
+from monai_spct.data.atrium import atrium_cases, atrium_images
 from monai_spct.data.datalist import read_datalist, read_or_split, write_datalist
 from monai_spct.data.decathlon import decathlon_cases
 from monai_spct.data.folder import folder_cases, image_cases
@@ -28,6 +28,7 @@ __all__ = [
     "VolumeReader",
     "acdc_cases",
     "atrium_cases",
+    "atrium_images",
     "check_split",
     "decathlon_cases",
     "folder_cases",

@@ -1,12 +1,14 @@
 """Cases of the left atrium data of the 2018 challenge."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from monai_spct.data.folder import files_below, try_phantom
+from monai_spct.data.folder import files_below, image_cases, try_phantom
 from monai_spct.data.hdf5 import dataset_names, is_hdf5
 from monai_spct.data.volumes import open_volume
 
-__all__ = ["atrium_cases"]
+__all__ = ["atrium_cases", "atrium_images"]
 
 _FILES = {"mri_norm2.h5": "", "lgemri.nrrd": "image", "laendo.nrrd": "label"}
 
@@ -98,3 +100,31 @@ def _volumes(path: Path) -> dict[str, str]:
     if not volumes:
         raise ValueError(f"{path} must have the datasets image and label, got {', '.join(there) or 'none'}.")
     return volumes
+
+
+def atrium_images(folder: str | Path, *, channels: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """List images of the left atrium for inference: of the copy in HDF5, or of any folder.
+
+    Args:
+        folder: with ``mri_norm2.h5`` files in it or below it, as for :func:`atrium_cases`, or with images as for
+            :func:`~monai_spct.data.image_cases`.
+        channels: as for :func:`~monai_spct.data.image_cases`.
+
+    Returns:
+        Dictionaries with ``case`` and ``image``.
+
+    Raises:
+        FileNotFoundError, ImportError, ValueError: as the two.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from monai_spct.data import atrium_images, write_atrium_phantom
+        >>> with TemporaryDirectory() as parent:
+        ...     images = atrium_images(write_atrium_phantom(f"{parent}/atrium", patients=2, slices=(8, 8)))
+        >>> [(case["case"], Path(case["image"]).name) for case in images]
+        [('ATRIUM001', 'mri_norm2.h5::image'), ('ATRIUM002', 'mri_norm2.h5::image')]
+    """
+    root = Path(folder).expanduser().absolute()
+    if root.is_dir() and any(is_hdf5(path) for path in files_below(root) if path.name in _FILES):
+        return [{"case": case["case"], "image": case["image"]} for case in atrium_cases(root)]
+    return image_cases(root, channels=channels)
