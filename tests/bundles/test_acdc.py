@@ -511,7 +511,7 @@ def test_what_cannot_be_evaluated_or_predicted_is_named(tmp_path, data, runs):
     said = failure(lambda: predicting("evaluate", data, tmp_path, ckpt_path=model_of(runs), test_ratio=0).run())
     assert "there must be at least one test patient" in said
     said = failure(lambda: predicting("inference", tmp_path, runs.output).run())
-    assert said.startswith(f"no image (*.nii.gz, *.nii, *.mhd, *.mha) in {tmp_path}")
+    assert said.startswith(f"no image (*.nii.gz, *.nii, *.mhd, *.mha, *.nrrd) in {tmp_path}")
 
 
 # Runs that break off, and runs that go on

@@ -56,7 +56,7 @@ PHANTOMS = {
     "prostate": lambda folder: write_promise12_phantom(
         folder, patients=5, size=(40, 42), spacing=(2.3, 2.5), slices=(4, 4)
     ),
-    "spleen": lambda folder: write_spleen_phantom(folder, patients=7, size=(48, 48), spacing=(6.7, 7), slices=(4, 4)),
+    "spleen": lambda folder: write_spleen_phantom(folder, patients=9, size=(48, 48), spacing=(6.7, 7), slices=(4, 4)),
     "atrium": lambda folder: write_atrium_phantom(
         folder, patients=25, size=(44, 48), spacing=(2.0, 2.2), slices=(8, 8)
     ),

@@ -45,7 +45,7 @@ def test_slices_come_in_the_order_of_cases_and_of_the_last_axis():
 @pytest.mark.parametrize("cached", [False, True])
 def test_volumes_come_whole_and_as_several_where_the_augmentation_makes_several(tmp_path, cached):
     several = RandCropByPosNegLabeld(["image", "label"], "label", (4, 4, 1), num_samples=3)
-    volumes = VolumeDataset(CASES, volume_of, several, cache_dir=tmp_path if cached else None)
+    volumes = VolumeDataset(CASES, volume_of, several, spatial_dims=3, cache_dir=tmp_path if cached else None)
     assert len(volumes) == 3
     for index, case in enumerate(CASES):
         assert torch.equal(volumes[index]["image"].double(), volume_of(case)["image"])
@@ -57,7 +57,7 @@ def test_volumes_come_whole_and_as_several_where_the_augmentation_makes_several(
 
 
 def test_slices_and_volumes_share_a_folder_but_no_file(tmp_path):
-    slices, volumes = (kind(CASES, volume_of, cache_dir=tmp_path) for kind in (VolumeDataset, VolumeDataset))
+    slices, volumes = (VolumeDataset(CASES, volume_of, spatial_dims=dims, cache_dir=tmp_path) for dims in (2, 3))
     assert (len(slices), len(volumes)) == (8, 3)
     assert torch.equal(volumes[0]["image"][..., 2], slices[2]["image"])
 
