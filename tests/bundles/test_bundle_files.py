@@ -203,6 +203,11 @@ def test_slices_smaller_than_the_crop_are_padded(bundle, size):
     assert not item["label"][~inside].any()
 
 
+def test_what_is_recommended_is_made_of_overlays_that_there_are():
+    parts = [METHODS / "cutmix.json", NETWORKS / "residual_unet.json"]
+    assert read(METHODS / "best.json") == {**read(parts[0]), **read(parts[1]), "largest_component": True}
+
+
 # MONAI's properties
 
 

@@ -44,7 +44,7 @@ METHODS = {
     "dan": Method({"adversarial"}),
     "mean_teacher": Method({"consistency"}, teachers=True, augmented=True),
     "ua_mt": Method({"consistency"}, teachers=True, augmented=True, notes=CERTAIN, teacher_passes=9),
-    "best": Method({"consistency"}, teachers=True, augmented=True),
+    "best": Method({"pseudo_labels"}, teachers=True, augmented=True, notes=TRUSTED),
     "copy_paste": Method({"pseudo_labels"}, teachers=True, notes=TRUSTED, mixed=True),
     "cutmix": Method({"pseudo_labels"}, teachers=True, augmented=True, notes=TRUSTED),
     "cross_supervision": Method({"pseudo_labels"}, students=2, teachers=True, augmented=True, notes=TRUSTED),
@@ -62,6 +62,7 @@ LABELED, UNLABELED = 2, 3
 OWN = {
     "copy_paste": {"unlabeled_batch_size": LABELED},
     "cutmix": {"confidence": 0.0},
+    "best": {"confidence": 0.0},
     "ua_mt": {"threshold_start": 1.0},
     "full_supervision": {"labeled_patients": None},
 }
