@@ -14,7 +14,7 @@ import ignite.distributed as idist
 import numpy as np
 import torch
 from monai.data import get_track_meta, set_track_meta
-from monai.transforms import Compose
+from monai.transforms import Compose, Randomizable
 from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -90,6 +90,7 @@ class VolumeDataset(Dataset[Any]):
         self.spatial_dims = spatial_dims
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
+        self.R = np.random.RandomState()
         cache = SliceCache(cache_dir, transform, spatial_dims=spatial_dims) if cache_dir else None
         hidden = progress is None or not cases or idist.get_rank() > 0
         # closed also where a case cannot be loaded, or what is said of it ends up in the line of the bar
@@ -140,11 +141,25 @@ class VolumeDataset(Dataset[Any]):
         volume, position = self.places[index]
         item: Any = {key: value[position] for key, value in self.volumes[volume].items()}
         if self.augment is not None and seed is not None:
-            self.augment.set_random_state(seed=seed)
+            self.R.seed(seed)
+            _draw_from(self.augment, self.R)
             with _untracked():
                 # copies, since some transforms write into their argument, which is a view of the volume
                 item = self.augment({key: value.clone() for key, value in item.items()})
         return [_plain(one) for one in item] if isinstance(item, list) else _plain(item)
+
+
+def _draw_from(transform: Any, state: np.random.RandomState) -> None:
+    """Let a transform, and all that it is composed of, draw from one generator.
+
+    A generator for each, as MONAI's ``Compose`` seeds them, takes longer to make than some transforms take.
+    """
+    if isinstance(transform, Compose):
+        transform.R = state
+        for each in transform.transforms:
+            _draw_from(each, state)
+    elif isinstance(transform, Randomizable):
+        transform.set_random_state(state=state)
 
 
 @contextmanager

@@ -8,10 +8,12 @@ import torch
 from monai.data import MetaTensor, get_track_meta, set_track_meta
 from monai.transforms import (
     Compose,
+    OneOf,
     RandCoarseDropoutd,
     RandCropByPosNegLabeld,
     RandFlipd,
     RandGaussianNoised,
+    Randomizable,
     RandRotated,
     RandSpatialCropd,
     SpatialPadd,
@@ -98,7 +100,11 @@ def test_meta_tensors_and_arrays_become_plain_tensors():
         assert slices[draw]["image"].shape == slices[draw]["label"].shape == (1, 6, 5)
 
 
-@pytest.mark.parametrize("wrap", [list, Compose], ids=["list", "Compose"])
+@pytest.mark.parametrize(
+    "wrap",
+    [list, Compose, lambda noise: Compose([OneOf([*noise, RandGaussianNoised("image", prob=1.0, mean=9.0)])])],
+    ids=["list", "Compose", "nested"],
+)
 def test_a_draw_is_a_function_of_index_and_seed(wrap):
     slices = VolumeDataset(CASES, volume_of, wrap(NOISE))
     first = slices[2, 11]["image"]
@@ -107,6 +113,13 @@ def test_a_draw_is_a_function_of_index_and_seed(wrap):
     assert torch.equal(VolumeDataset(CASES, volume_of, wrap(NOISE))[2, 11]["image"], first)
     assert not torch.equal(slices[2, 12]["image"], first)
     assert not torch.equal(slices[3, 11]["image"], first)
+
+
+def test_datasets_may_share_their_transforms():
+    one, other = VolumeDataset(CASES, volume_of, NOISE), VolumeDataset(CASES, volume_of, NOISE)
+    first = one[2, 11]["image"]
+    other[3, 5]
+    assert torch.equal(one[2, 11]["image"], first)
 
 
 def test_the_transforms_of_one_draw_do_not_share_their_numbers():
@@ -165,7 +178,10 @@ def test_values_are_those_that_augmentation_with_a_record_gives():
     seen = set()
     for seed in range(16):
         item = slices[seed % len(slices), seed]
-        augment.set_random_state(seed=seed)
+        state = np.random.RandomState(seed)
+        for transform in chain:
+            if isinstance(transform, Randomizable):
+                transform.set_random_state(state=state)
         assert get_track_meta()
         expected = augment({key: value.clone() for key, value in slices[seed % len(slices)].items()})
         for key in keys:
