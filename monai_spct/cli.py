@@ -30,7 +30,7 @@ _OF_A_TRAINING = ("split", "in_channels", "out_channels")
 
 @app.command()
 def copy(
-    name: Annotated[str, typer.Argument(help="of the bundle: acdc, prostate or spleen")],
+    name: Annotated[str, typer.Argument(help="of the bundle: acdc, atrium, prostate or spleen")],
     target: Annotated[Path, typer.Argument(help="a folder that does not exist yet")],
 ) -> None:
     """Copy a bundle to a place of your own."""

@@ -24,6 +24,7 @@ _ORDERED = {
 }
 _NAMES = _ORDERED | {
     "acdc": "ACDC",
+    "atrium": "Left atrium",
     "co_training_weight": "co-training weight",
     "dsc": "DSC (%)",
     "hd": "HD (mm)",
