@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,8 +129,10 @@ def _evaluation(run: Run, weights: str, data: str | Path | None) -> ConfigParser
     folder = run.record.get("dataset_dir") if data is None else str(data)  # none where a component makes the data
     if folder is not None and not Path(folder).exists():
         raise ValueError(f"the data of `{run.labels['dataset']}` are not at {folder}: say where with `data`.")
+    record = path.with_name("model.json")  # what an evaluation takes over from the training
+    trained = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
     places = {"output_dir": str(run.folder), "ckpt_path": str(path), "device": torch.device("cpu")}
-    return ConfigParser({**config, **places, **({} if folder is None else {"dataset_dir": folder})})
+    return ConfigParser({**config, **trained, **places, **({} if folder is None else {"dataset_dir": folder})})
 
 
 def _chosen(wanted: Sequence[str] | int, cases: Sequence[str]) -> list[tuple[str, int | None]]:

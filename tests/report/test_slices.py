@@ -128,10 +128,13 @@ def test_data_may_have_moved_and_only_what_is_shown_is_read(run, data, cases, tm
     assert f"{cases[1]}.nii.gz" in notes[0], "an image that cannot be read is named, and ends no report"
 
 
-def test_the_truth_is_on_the_grid_of_the_image(run, cases):
+def test_the_truth_is_on_the_grid_of_the_image(run, cases, tmp_path):
     resampling = [{"_target_": "Spacingd", "keys": "image", "pixdim": [2.0, 2.0, -1.0]}]  # not the label, which scores
     wanted = [f"{cases[0]}:2"]
-    [fine], [coarse] = predicted_slices(changed(run, resampling=resampling), wanted), predicted_slices(run, wanted)
+    resampled = replace(run, folder=Path(shutil.copytree(run.folder, tmp_path / "run")))
+    record = resampled.folder / "models" / "model.json"
+    write(record, {**json.loads(record.read_text()), "resampling": resampling})
+    [fine], [coarse] = predicted_slices(resampled, wanted), predicted_slices(run, wanted)
     assert fine.spacing == pytest.approx((2.0, 2.0))
     assert fine.truth.shape == fine.pred.shape == fine.image.shape
     for index in (1, 2, 3):
