@@ -23,7 +23,6 @@ _BYTES = {  # of the types that ITK offers to Python
 }
 _TO_RAS = {
     **dict.fromkeys(("lps", "left-posterior-superior"), (-1, -1, 1)),
-    **dict.fromkeys(("las", "left-anterior-superior"), (-1, 1, 1)),
     **dict.fromkeys(("ras", "right-anterior-superior"), (1, 1, 1)),
 }
 _LONGEST = 1 << 20  # bytes; programs store tables of their own in a header

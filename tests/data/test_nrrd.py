@@ -46,7 +46,6 @@ SHAPES = {
     "short name": ({"space": "LPS", "type": "int16", "kinds": None}, LPS),
     "no origin": ({"space_origin": None}, np.diag([-0.5, -0.6, 3, 1])),
     "RAS": ({"space": "right-anterior-superior"}, [[0.5, 0, 0, 1], [0, 0.6, 0, 2], [0, 0, 3, 3], [0, 0, 0, 1]]),
-    "LAS": ({"space": "left-anterior-superior"}, [[-0.5, 0, 0, -1], [0, 0.6, 0, 2], [0, 0, 3, 3], [0, 0, 0, 1]]),
     # the first axis points back, the second to the left, the third down
     "swapped axes": (
         {"space_directions": "(0,0.5,0) (0.6,0,0) (0,0,-3)"},
