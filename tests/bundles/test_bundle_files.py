@@ -208,6 +208,20 @@ def test_what_is_recommended_is_made_of_overlays_that_there_are():
     assert read(METHODS / "best.json") == {**read(parts[0]), **read(parts[1]), "largest_component": True}
 
 
+@pytest.mark.parametrize("config", [RUNS["acdc-evaluate"], RUNS["acdc-inference"]], ids=["evaluate", "inference"])
+def test_a_structure_far_from_those_it_touches_goes_before_its_components_are_compared(config):
+    said = torch.tensor([0, 3, 2, 2, 1, 0, 3, 3, 0, 2])  # most of structure 3 is not where the others are
+    kept = {}
+    for touch in (False, True):
+        parser = ConfigParser()
+        parser.read_config(config)
+        parser.update({"largest_component": True, "structures_touch": touch, "resampling": []})
+        item = {"pred": torch.nn.functional.one_hot(said).T[:, None, None].float()}
+        kept[touch] = parser.get_parsed_content("postprocessing")(item)["pred"].flatten().tolist()
+    assert kept[False] == [0, 0, 2, 2, 1, 0, 3, 3, 0, 0]
+    assert kept[True] == [0, 3, 2, 2, 1, 0, 0, 0, 0, 0]
+
+
 # MONAI's properties
 
 
