@@ -61,6 +61,7 @@ def check(
             raise ValueError(f"`config_file` must be that of a training, which has {', '.join(missing)}, got {files}.")
         check_settings(parser, configs)
         channels, classes = (parser.get_parsed_content(name) for name in ("in_channels", "out_channels"))
+        spatial_dims = parser.get_parsed_content("spatial_dims") if "spatial_dims" in parser else 2
         load = parser.get_parsed_content("load") if "load" in parser else None
     except Exception as error:  # any that an expression of a config may raise
         _refuse(error)
@@ -70,7 +71,15 @@ def check(
         # files that a list names are missing, or the lists contradict each other: there are no cases to look at yet
         typer.echo(f"error: {in_words(error)}\n1 error: no files were looked at")
         raise typer.Exit(1) from None
-    found = check_split(split, num_classes=classes, in_channels=channels, load=load, voxels=voxels, progress=True)
+    found = check_split(
+        split,
+        num_classes=classes,
+        in_channels=channels,
+        spatial_dims=spatial_dims,
+        load=load,
+        voxels=voxels,
+        progress=True,
+    )
     levels = Counter(finding.level for finding in found.findings)
     counted = ", ".join(f"{number} {level}{'' if number == 1 else 's'}" for level, number in levels.items())
     looked_at = f"headers {'and voxels' if voxels else 'alone'} were looked at"

@@ -70,8 +70,9 @@ class PairedLoader:
 
     Both datasets recycle, so that an epoch has the same length however few the labels are. Batches depend only on the
     seed, the rank and the epoch, not on the number of workers or on what ran before: datasets of MONAI, such as
-    ``CacheDataset``, have the state of their random ``transform`` set before each item; those with the attribute
-    ``takes_seeds``, such as :class:`~monai_spct.data.VolumeDataset`, are indexed by ``(index, seed)``.
+    ``CacheDataset``, have the state of their random ``transform`` set before each item, also within torch's ``Subset``
+    and ``ConcatDataset``; those with the attribute ``takes_seeds``, such as :class:`~monai_spct.data.VolumeDataset`,
+    are indexed by ``(index, seed)``.
 
     Args:
         labeled: dataset whose items have ``image`` and ``label``, or are lists of such, which all go into the batch.
@@ -183,12 +184,19 @@ class _Drawn(Dataset[list[dict[str, Tensor]]]):
         if getattr(self.dataset, "takes_seeds", False):
             found = self.dataset[index, seed]
         else:
-            transform = getattr(self.dataset, "transform", None)
-            if isinstance(transform, Randomizable):
-                transform.set_random_state(seed=seed)
+            _seed(self.dataset, seed)
             found = self.dataset[index]
         items: Sequence[Mapping[str, Any]] = found if isinstance(found, list) else [found]
         return [{key: convert_to_tensor(item[key], track_meta=False) for key in self.keys} for item in items]
+
+
+def _seed(dataset: Any, seed: int) -> None:
+    """Set the state of the random transforms of a dataset and of those that it is made of."""
+    if isinstance(transform := getattr(dataset, "transform", None), Randomizable):
+        transform.set_random_state(seed=seed)
+    for inner in [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]:
+        if isinstance(inner, Dataset):
+            _seed(inner, seed)
 
 
 def _batch(drawn: Sequence[Sequence[Mapping[str, Tensor]]]) -> dict[str, Tensor]:

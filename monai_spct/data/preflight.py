@@ -98,6 +98,7 @@ def check_split(
     *,
     num_classes: int,
     in_channels: int | None = None,
+    spatial_dims: int = 2,
     load: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] | None = None,
     voxels: bool = True,
     progress: bool = False,
@@ -113,6 +114,7 @@ def check_split(
         split: the lists of cases.
         num_classes: number of classes, background included.
         in_channels: number of channels of an image; not checked by default.
+        spatial_dims: 3 for networks that take volumes, which have more than one slice.
         load: transforms that load ``image`` and ``label`` of a case, as ``load`` of a bundle, which may also map the
             values of labels; by default files are taken as they are.
         voxels: whether to read voxels; otherwise only headers, and whether files are the same.
@@ -135,7 +137,7 @@ def check_split(
     findings = [Finding("error", problem) for problem in sides]
     sound = []
     for case in tqdm(cases, desc="headers", disable=not progress, leave=False):
-        found = _headers(case, in_channels, labeled=case.place != "unlabeled")
+        found = _headers(case, in_channels, spatial_dims, labeled=case.place != "unlabeled")
         findings += found
         if not any(finding.level == "error" for finding in found):
             sound.append(case)
@@ -186,11 +188,8 @@ def refuse_bad_headers(
         b.mhd does not exist.
     """
     looked_at = [_Case("", dict(case)) for case in cases]
-    found = [finding for case in looked_at for finding in _headers(case, in_channels, labeled=False)]
+    found = [finding for case in looked_at for finding in _headers(case, in_channels, spatial_dims, labeled=False)]
     errors = [finding.message for finding in found if finding.level == "error"]
-    if spatial_dims == 3:
-        opened = [(case.name, case.opened) for case in looked_at]
-        errors += [problem for name, volume in opened if volume and (problem := rules.depth(name, volume.shape))]
     if errors:
         raise ValueError("\n".join(["these cases cannot be loaded:", *errors]))
     if problem := _slice_axes(looked_at):
@@ -200,7 +199,7 @@ def refuse_bad_headers(
 # Headers
 
 
-def _headers(case: _Case, in_channels: int | None, *, labeled: bool) -> list[Finding]:
+def _headers(case: _Case, in_channels: int | None, spatial_dims: int, *, labeled: bool) -> list[Finding]:
     files = (*case.image, *case.label)
     found: list[Finding] = []
     if not case.image:
@@ -219,6 +218,7 @@ def _headers(case: _Case, in_channels: int | None, *, labeled: bool) -> list[Fin
     problems = [rules.channel_count(case.name, len(case.image), in_channels)] if case.image else []
     if image:
         problems.append(rules.channel_grids([(volume.path, volume.shape, volume.affine) for volume in image]))
+        problems.append(rules.depth(case.name, image[0].shape) if spatial_dims == 3 else None)
     if image and label is not None:
         problems.append(rules.shapes(case.name, image[0].shape, label.shape))
     found += [Finding("error", problem, files) for problem in problems if problem]

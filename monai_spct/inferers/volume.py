@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from monai.inferers import Inferer, SlidingWindowInferer
-from monai.utils import convert_to_dst_type
+from monai.utils import convert_to_dst_type, ensure_tuple
 from torch import Tensor
 
 from monai_spct.functional.checks import at_least
@@ -32,7 +32,8 @@ class VolumeInferer(Inferer):
             plane of the first two axes, which takes eight times as long.
 
     Raises:
-        ValueError: when ``patch_size`` has neither two nor three axes; in the call, when images are no volumes.
+        ValueError: when ``patch_size`` has neither two nor three axes, or one below 1; in the call, when images are no
+            volumes.
 
     Example:
         >>> import torch
@@ -56,9 +57,11 @@ class VolumeInferer(Inferer):
         super().__init__()
         self.augment = augment
         self.batch_size = at_least("batch_size", batch_size, 1)
-        if patch_size is not None and len(patch_size) not in (2, 3):
-            raise ValueError(f"`patch_size` must be (H, W) or (H, W, D), got {patch_size!r}.")
-        self.patch_size = None if patch_size is None else tuple(patch_size)
+        self.patch_size = patch_size
+        if patch_size is not None:
+            self.patch_size = tuple(at_least("patch_size", length, 1) for length in ensure_tuple(patch_size))
+            if len(self.patch_size) not in (2, 3):
+                raise ValueError(f"`patch_size` must be (H, W) or (H, W, D), got {patch_size!r}.")
         self.windows = (
             None
             if self.patch_size is None

@@ -46,7 +46,8 @@ def check_crop_size(network: nn.Module, *, crop_size: Sequence[int], in_channels
 
     A batch normalization needs more than one value for each channel, and of one small image less than that is left at
     the lowest resolution. Other networks take only multiples of what they divide by. Nothing is computed: the network
-    is tried without numbers, on torch's ``meta`` device. Several outputs, as of deep supervision, are refused.
+    is tried without numbers, on torch's ``meta`` device. Several outputs, as of deep supervision, are refused, and so
+    are networks that take no images of these axes and channels.
 
     Args:
         network: from ``(B, C_in, *S)`` to ``(..., B, C, *S)``.
@@ -98,3 +99,7 @@ def check_crop_size(network: nn.Module, *, crop_size: Sequence[int], in_channels
             raise ValueError(
                 f"`crop_size` {given} does not fit this network, which halves images: take {' or '.join(fitting)}."
             ) from error
+    if not isinstance(error, NotImplementedError):  # what the network computes with may not know the device
+        raise ValueError(
+            f"the network cannot take {given} with {in_channels} channel{'s' if in_channels > 1 else ''}: {error}"
+        ) from error

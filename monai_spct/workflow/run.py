@@ -45,10 +45,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 # settings that a datalist replaces, and one that needs a datalist
-_NOT_WITH_DATALIST = {
-    *("dataset_dir", "split_seed", "patient_order", "test_ratio", "num_test", "num_validation"),
-    *("labeled_ratio", "labeled_patients", "channels"),
-}
+_WHO_IS_TESTED = {"split_seed", "patient_order", "test_ratio", "num_test", "num_validation"}
+_NOT_WITH_DATALIST = {*_WHO_IS_TESTED, "dataset_dir", "labeled_ratio", "labeled_patients", "channels"}
 _WITH_DATALIST = {"predicted"}
 _PATHS = ("bundle_root", "output_dir", "dataset_dir", "datalist", "cache_dir", "ckpt_path")
 # keys with another meaning in an evaluation, or found out there
@@ -381,7 +379,7 @@ def record_model(output_dir: str | Path, trainer: Engine, cases: Sequence[Mappin
     """Have ``models/model.json`` written when the training starts: what evaluation and prediction take over of it.
 
     These are the keys of ``evaluate.json`` and ``inference.json`` that differ from the bundle's, with keys of one's own
-    that they refer to; and as ``seen`` the ranges of the images. Only rank 0 writes.
+    that they refer to; those of the split; and as ``seen`` the ranges of the images. Only rank 0 writes.
 
     Args:
         output_dir: of the training.
@@ -431,13 +429,16 @@ def check_ensemble(path: str | Path) -> None:
 
 
 def _of_the_model(run: _Run) -> dict[str, Any]:
-    """What evaluation and prediction must have in common with a training, where it is not what they have."""
+    """What evaluation and prediction must have in common with a training, where it is not what they have.
+
+    Who is tested stands there always, so that scores of patients who were learned from can be told.
+    """
     base, predicting = run.base(), {**run.own("inference"), **run.own("evaluate")}
     kept = {
         key: value
         for key, value in run.config.items()
         if key in predicting.keys() - _OF_A_TRAINING
-        and value != predicting[key]
+        and (value != predicting[key] or (key in _WHO_IS_TESTED and run.config.get("datalist") is None))
         and not (key in _WRITTEN_OTHERWISE and value == base.get(key))
         and not (key in _OF_A_COMMAND and _is_path(value))
     }
@@ -501,7 +502,8 @@ def _adopt_model(run: _Run) -> None:
     others = [key for key in model if key in base and key not in adopted and run.config[key] != model[key]]
     adopted |= _referred_to(list(adopted.values()), model, run.config.keys())
     if others:
-        logger.warning(f"these settings differ from those of the training: {', '.join(others)}.")
+        learned = " Patients that it learned from may be scored." if _WHO_IS_TESTED & set(others) else ""
+        logger.warning(f"these settings differ from those of the training: {', '.join(others)}.{learned}")
     if adopted:
         logger.info(f"settings of the training, from {path}: {', '.join(adopted)}.")
         run.parser.update(adopted)

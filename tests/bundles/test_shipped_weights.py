@@ -48,6 +48,12 @@ def test_a_scan_of_other_voxels_is_warned_of(scan, tmp_path):
         workflow("inference", dataset_dir=tmp_path / "images", output_dir=tmp_path, max_pictures=0).run()
 
 
+def test_scores_of_another_split_are_warned_of(data, tmp_path, caplog):
+    with caplog.at_level("WARNING", logger="monai_spct"):
+        workflow("evaluate", dataset_dir=data, output_dir=tmp_path, split_seed=1)
+    assert "differ from those of the training: split_seed. Patients that it learned from may be scored." in caplog.text
+
+
 def test_monai_loads_the_network_by_the_name_of_the_bundle():
     network = load("acdc", bundle_dir=BUNDLES, workflow_type="inference", device="cpu")
     weights = torch.load(MODELS / "model.pt", weights_only=True)

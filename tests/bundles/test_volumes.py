@@ -7,6 +7,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from monai.bundle import ConfigParser
+from monai.transforms import Compose
 
 from tests.bundles.little import BUNDLES, failure, overlay, part, predicting, trained, training
 from tests.bundles.test_methods import METHODS, OWN
@@ -25,6 +27,17 @@ def test_every_system_trains_on_patches_with_strong_augmentation(name, data, tmp
     assert torch.isfinite(trainer.state.output["loss"])
     weights = torch.load(tmp_path / "models" / "model.pt", weights_only=True)
     assert any(value.ndim == 5 for value in weights.values())
+
+
+@pytest.mark.parametrize("bundle", ["acdc", "prostate", "spleen"])
+def test_the_small_protocol_crops_volumes_of_any_number_of_slices(bundle):
+    parser = ConfigParser()
+    parser.read_config([BUNDLES / bundle / "configs" / f"{name}.json" for name in ("train", "small")])
+    parser.update({"spatial_dims": 3, "crop_size": [16, 16, 8], "dataset_dir": "nowhere"})
+    augment = Compose(parser.get_parsed_content("spatial_augmentation"))
+    for slices in (6, 10):
+        volume = torch.rand(1, 20, 20, slices)
+        assert augment({"image": volume, "label": volume > 0.5})["image"].shape == (1, 16, 16, 8)
 
 
 def test_patches_of_image_and_label_stay_together_and_one_in_three_shows_a_structure(data, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from monai.data import CacheDataset, Dataset, PersistentDataset
 from monai.transforms import Compose, EnsureTyped, RandCropByPosNegLabeld, RandGaussianNoised
+from torch.utils.data import ConcatDataset, Subset
 
 from monai_spct.data import PairedLoader, SeededBatches, VolumeDataset
 
@@ -265,6 +266,16 @@ def test_any_dataset_of_dictionaries_gives_the_same_batches_for_a_seed(kind, wor
     torch.manual_seed(5)
     assert flat(PairedLoader(data, data, **settings)) == flat(batches)
     assert flat(PairedLoader(data, data, **settings, seed=1)) != flat(batches)
+
+
+@pytest.mark.parametrize("wrapped", [lambda data: Subset(data, [1, 0]), lambda data: ConcatDataset([data, data])])
+def test_a_dataset_within_one_of_torch_does_as_well(wrapped, tmp_path):
+    torch.manual_seed(0)
+    data = wrapped(monais(Dataset, tmp_path))
+    settings = {"labeled_batch_size": 2, "epoch_length": 2}
+    first = flat(PairedLoader(data, **settings))
+    assert flat(PairedLoader(data, **settings)) == first
+    assert flat(PairedLoader(data, num_workers=1, **settings)) == first
 
 
 def test_images_of_different_sizes_are_named():

@@ -271,6 +271,8 @@ def test_one_slice_is_no_volume_for_a_network_with_three_axes(split):
     refuse_bad_headers(cases)
     with pytest.raises(ValueError, match=r"cannot be loaded:\nthe image of a must have several slices .*, 1\)\.$"):
         refuse_bad_headers(cases, spatial_dims=3)
+    said = [finding.message for finding in check_split(split, num_classes=3, spatial_dims=3, voxels=False).errors]
+    assert any(message.startswith("the image of a must have several slices") for message in said)
 
 
 @pytest.mark.parametrize("voxels", [True, False])

@@ -57,6 +57,19 @@ def test_crops_of_which_one_value_is_left_are_refused(network, batch):
 
 
 @pytest.mark.parametrize(
+    ("network", "channels", "said"),
+    [
+        (UNet, 1, r"cannot take 32 x 32 x 32 with 1 channel: UNet with `spatial_dims` = 2 takes .* got 5 axes"),
+        (partial(nets.UNet, 3, 1, 2, [4, 8], [2]), 2, r"cannot take 32 x 32 x 32 with 2 channels: .*channel"),
+    ],
+    ids=["axes", "channels"],
+)
+def test_images_that_fit_no_network_at_any_size_are_refused(network, channels, said):
+    with pytest.raises(ValueError, match=said):
+        check_crop_size(network(), crop_size=(32, 32, 32), in_channels=channels, batch_size=2)
+
+
+@pytest.mark.parametrize(
     "network",
     [partial(DYNAMIC, deep_supervision=True), partial(nets.SegResNetDS, 3, 8, out_channels=2, dsdepth=2)],
     ids=["stacked", "listed"],

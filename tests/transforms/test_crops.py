@@ -51,6 +51,18 @@ def test_the_voxel_is_the_center_or_the_crop_is_at_the_border():
     assert item["label"].nonzero().tolist() == [[0, 3, 1, 18]]
 
 
+def test_within_the_margin_the_voxel_is_the_center_and_zeros_are_beyond_the_image():
+    label = torch.zeros(1, 20, 20, 20)
+    label[0, 10, 1, 18] = 1
+    crop = RandStructureCropd(["image", "label"], (6, 6, 8), structure_share=1.0, margin=(0, 2, 1))
+    item = crop({"image": torch.ones_like(label), "label": label})
+    assert item["label"].shape == item["image"].shape == (1, 6, 6, 8)
+    assert item["label"].nonzero().tolist() == [[0, 3, 3, 5]]
+    assert item["image"].sum() == 6 * 4 * 7
+    assert not item["image"][:, :, :2].any()
+    assert not item["image"][..., 7:].any()
+
+
 @pytest.mark.parametrize("label", [None, torch.zeros(1, 12, 12)], ids=["none", "empty"])
 def test_without_a_structure_crops_are_anywhere(label):
     item = {"image": case((12, 12))["image"], **({} if label is None else {"label": label})}

@@ -183,10 +183,11 @@ def test_with_one_it_is_the_folder_above_the_configs_from_whatever_directory(mon
 
 
 OTHERWISE = {"backbone", "crop_size", "resampling"}  # in evaluation, which has those of the weights in the bundle
+TESTED = {"split_seed", "patient_order", "test_ratio", "num_test", "num_validation"}  # always on record
 KEPT = [
     ("methods/ua_mt.json", {}, set()),
     ("networks/unet.json", {}, {"backbone"}),
-    ("acdc/configs/small.json", {"num_validation": 1}, {"on_original_grid", "resampling", "num_validation"}),
+    ("acdc/configs/small.json", {"num_validation": 1}, {"on_original_grid", "resampling"}),
     ("acdc/configs/one_structure.json", {"structure": 2}, {"all_structures", "load", "structure", "structures"}),
     ("acdc/configs/phantom.json", {"num_views": 3}, set()),
 ]
@@ -209,7 +210,7 @@ def test_the_evaluation_has_what_it_must_of_the_training(capsys, data, tmp_path,
     words = shlex.split(lines["evaluate:"])
     assert words[6:] == [str(CONFIGS / "evaluate.json"), "--dataset_dir", str(data), "--output_dir", str(output)]
     model = json.loads((output / "models" / "model.json").read_text())
-    kept = kept | OTHERWISE | {"seen"}
+    kept = kept | OTHERWISE | TESTED | {"seen"}
     assert set(model) == kept
 
     torch.save({}, output / "models" / "model.pt")
@@ -220,7 +221,7 @@ def test_the_evaluation_has_what_it_must_of_the_training(capsys, data, tmp_path,
     for key, value in model.items():
         assert after[key] == value, key
         assert key == "seen" or workflow.parser.get()[key] == value, key
-    assert {key for key in after if after[key] != before.get(key)} - {"evaluating"} == kept
+    assert {key for key in after if after[key] != before.get(key)} - {"evaluating"} == kept - (TESTED - settings.keys())
     assert evaluation.parser.get_parsed_content("bundle_root") == str(CONFIGS.parent)
 
 
@@ -234,7 +235,7 @@ def test_the_command_names_a_folder_that_is_given_by_an_expression_and_the_recor
     begun(data, output_dir=f"$'{tmp_path}' + '/run'", run=steps, trainer=trainer).run()
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("evaluate:")]
     assert shlex.split(line)[-2:] == ["--output_dir", f"{tmp_path}/run"]
-    assert json.loads((tmp_path / "run" / "models" / "model.json").read_text()).keys() == OTHERWISE
+    assert json.loads((tmp_path / "run" / "models" / "model.json").read_text()).keys() == OTHERWISE | TESTED
 
 
 def evaluating(output: Path, **settings: object) -> ConfigWorkflow:
@@ -260,7 +261,7 @@ def test_what_is_asked_for_takes_precedence_over_what_the_training_had(model, ca
     assert evaluation.parser.get_parsed_content("out_channels") == 2
     assert "mine" not in evaluation.parser.get()
     assert "model.json: structures, num_validation." in caplog.text
-    assert "these settings differ from those of the training: num_test." in caplog.text
+    assert "these settings differ from those of the training: num_test. Patients that it learned from" in caplog.text
 
 
 def test_it_can_be_left_to_the_config_and_a_datalist_brings_its_own_split(model, tmp_path):

@@ -60,8 +60,9 @@ def test_the_command_of_the_evaluation_has_what_changes_it(folder, name):
     assert Path(words[6]) == folder / name / "configs" / f"evaluate.{'yaml' if name == 'in_yaml' else 'json'}"
     assert words[7:] == ["--dataset_dir", str(folder / "data")]
     recorded = json.loads((folder / name / "output" / "models" / "model.json").read_text())
-    # beside what it has seen, its own in the place of those of the weights that come with the bundle
-    assert set(recorded) == {"backbone", "crop_size", "resampling", "seen"}
+    # beside what it has seen and who is tested, its own in the place of those of the weights that come with the bundle
+    tested = {"split_seed", "patient_order", "test_ratio", "num_test", "num_validation"}
+    assert set(recorded) == {"backbone", "crop_size", "resampling", "seen"} | tested
 
 
 def test_which_evaluates(folder):
