@@ -17,7 +17,7 @@ from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import ENet, build_ensemble, frozen_copy
 from monai_spct.objectives import Consistency, Objective, SelfPacedCoTraining, Supervised, WeightedTerm
 from monai_spct.transforms import RandomQuarterTurn
-from tests.benchmarks import growth, inference, kernels, memory, soak, step
+from tests.benchmarks import growth, inference, kernels, memory, soak, step, volumes
 from tests.benchmarks.contenders import DECAY, LOSS, Plain, Task, plain_copy
 from tests.bundles.little import ROOT
 from tests.forks import forked
@@ -115,6 +115,15 @@ def test_a_quick_run_of_the_growth_benchmark(data, tmp_path):
 def test_a_quick_run_of_the_inference_benchmark(tmp_path):
     result = inference.main(["--size", "32", "24", "3", "--repeats", "1", "--output", str(tmp_path / "inference.json")])
     assert all(seconds > 0 for seconds in result["seconds"].values())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the books of Linux")
+def test_a_quick_run_of_the_benchmark_of_volumes(tmp_path):
+    pytest.importorskip("h5py")
+    options = ["--patch", "32", "32", "16", "--size", "40", "40", "20", "--iterations", "2"]
+    rows = volumes.main(["--folder", str(tmp_path), *options, "--output", str(tmp_path / "volumes.json")])["rows"]
+    assert list(rows) == ["plain", "labels", "default", "predict"]
+    assert all(row["seconds"] > 0 and 100 < row["before_mb"] < row["peak_mb"] for row in rows.values())
 
 
 def in_a_fork(what, **options):
