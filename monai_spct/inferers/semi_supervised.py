@@ -95,7 +95,7 @@ class SemiSupervisedInferer(Inferer):
             kwargs: further arguments of the network.
         """
         if unlabeled is None:
-            return {"labeled": network(inputs, *args, **kwargs)}
+            return _outputs(network(inputs, *args, **kwargs), inputs)
         if unlabeled.shape[1:] != inputs.shape[1:]:
             raise ValueError(
                 "labeled and unlabeled images must have the same channels and size, got "
@@ -110,13 +110,14 @@ class SemiSupervisedInferer(Inferer):
         images, known = (torch.cat([inputs, unlabeled]), None) if self.mix is None else self.mix(inputs, unlabeled)
         if inputs.ndim == 4 and inputs.stride(1) == 1:  # the joint batch of images that are channels last is not
             images = images.to(memory_format=torch.channels_last)
-        logits = network(images, *args, **kwargs)
+        said = _outputs(network(images, *args, **kwargs), images)
         if known is not None:
-            log_probs = log_softmax(logits, dim=2)
+            log_probs = log_softmax(said["labeled"], dim=2)
             weights = {"label_weight": _of_mean_one(known), "unlabeled_weight": _of_mean_one(~known)}
-            return {"labeled": logits, "unlabeled": log_probs, **dense, **weights}
-        log_probs = log_softmax(logits[:, len(inputs) :], dim=2)
-        predictions = {"labeled": logits[:, : len(inputs)], "unlabeled": log_probs, **dense}
+            return {**said, "unlabeled": log_probs, **dense, **weights}
+        log_probs = log_softmax(said["labeled"][:, len(inputs) :], dim=2)
+        labeled = {name: values.narrow(-images.ndim, 0, len(inputs)) for name, values in said.items()}
+        predictions = {**labeled, "unlabeled": log_probs, **dense}
         if self.discriminator is not None:
             with _frozen(self.discriminator):
                 seen = torch.stack([self.discriminator(unlabeled, each.exp()) for each in log_probs])
@@ -130,6 +131,14 @@ class SemiSupervisedInferer(Inferer):
             if self.uncertainty is not None:
                 dense["uncertainty"] = self.uncertainty(teachers, unlabeled).unsqueeze(2)  # with an axis for classes
         return dense
+
+
+def _outputs(logits: Tensor, images: Tensor) -> dict[str, Tensor]:
+    """Logits ``(K, B, C, *S)``, and of deep supervision, ``(K, B, H, C, *S)``, all but the first apart."""
+    if logits.ndim < images.ndim + 2:
+        return {"labeled": logits}
+    first, *others = logits.unbind(2)
+    return {"labeled": first, "deep": torch.stack(others)}
 
 
 def _of_mean_one(mask: Tensor) -> Tensor:

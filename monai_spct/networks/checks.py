@@ -46,11 +46,11 @@ def check_crop_size(network: nn.Module, *, crop_size: Sequence[int], in_channels
 
     A batch normalization needs more than one value for each channel, and of one small image less than that is left at
     the lowest resolution. Other networks take only multiples of what they divide by. Nothing is computed: the network
-    is tried without numbers, on torch's ``meta`` device. Several outputs, as of deep supervision, are refused, and so
-    are networks that take no images of these axes and channels.
+    is tried without numbers, on torch's ``meta`` device. Several outputs, as of deep supervision, must have one size.
+    Networks that take no images of these axes and channels are refused.
 
     Args:
-        network: from ``(B, C_in, *S)`` to ``(..., B, C, *S)``.
+        network: from ``(B, C_in, *S)`` to ``(B, C, *S)`` or ``(B, H, C, *S)``, or an ensemble.
         crop_size: of the images, ``S``.
         in_channels: their channels.
         batch_size: the smallest number of images in a batch.
@@ -76,10 +76,10 @@ def check_crop_size(network: nn.Module, *, crop_size: Sequence[int], in_channels
             return error
         except TypeError:  # a list of outputs, which cannot be stacked
             output = None
-        if not isinstance(output, Tensor) or output.ndim != image.ndim + isinstance(network, Ensemble):
+        if not isinstance(output, Tensor) or output.ndim - image.ndim - isinstance(network, Ensemble) not in (0, 1):
             raise ValueError(
-                "the network has several outputs, as for deep supervision, where one is needed: turn that off, as by "
-                "`deep_supervision` = false."
+                "the network has several outputs that are no tensor (B, H, C, *S): deep supervision needs them in one "
+                "size, as MONAI's `DynUNet` has them."
             )
         return None
 

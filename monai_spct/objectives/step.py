@@ -37,6 +37,8 @@ class Step:
         label_weight: weight of each voxel of ``label``, ``(B, *S)``, 1 on average, where images are mixed: 0 where the
             label is not that of the image.
         unlabeled_weight: weight of each voxel of ``unlabeled``, ``(U, *S)``, likewise.
+        deep: students' logits of the further outputs of networks with deep supervision, from fine to coarse,
+            ``(H - 1, K, B, C, *S)``; none of others.
         notes: where a term leaves scalars to be logged beside its loss.
 
     Example:
@@ -58,6 +60,7 @@ class Step:
     unlabeled_image: Tensor | None = None
     label_weight: Tensor | None = None
     unlabeled_weight: Tensor | None = None
+    deep: Tensor | None = None
     notes: dict[str, Tensor | float] = field(default_factory=dict)
 
     def mean(self, values: Tensor) -> Tensor:

@@ -33,6 +33,9 @@ def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -
 class Supervised:
     r"""Mean over the students of their losses on the labeled images, :math:`\mathcal{L}_\mathrm{sup}`.
 
+    With deep supervision it is the mean over the outputs of a network, of which each counts half as much as the one
+    before it.
+
     Args:
         loss: of logits ``(B, C, *S)`` and class indices ``(B, 1, *S)``, such as MONAI's segmentation losses
             with ``to_onehot_y=True, softmax=True``. Where images are mixed, also of a weight for each voxel
@@ -57,4 +60,9 @@ class Supervised:
     def __call__(self, step: Step) -> Tensor:
         """A scalar."""
         weight = () if step.label_weight is None else (step.label_weight,)
-        return torch.stack([self.loss(logits, step.label, *weight) for logits in step.labeled]).mean()
+        outputs = [step.labeled, *(() if step.deep is None else step.deep)]
+        losses = torch.stack(
+            [torch.stack([self.loss(logits, step.label, *weight) for logits in output]).mean() for output in outputs]
+        )
+        shares = 0.5 ** torch.arange(len(outputs), device=losses.device)
+        return (shares * losses).sum() / shares.sum()

@@ -1,7 +1,9 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
+from monai.networks import nets
 from torch import nn
 
 from monai_spct.inferers import SemiSupervisedInferer
@@ -192,3 +194,21 @@ def test_a_mask_of_nothing_has_a_finite_loss(share):
 def test_a_discriminator_has_nothing_to_tell_of_mixed_images():
     with pytest.raises(ValueError, match="`discriminator` tells labeled from unlabeled images"):
         SemiSupervisedInferer(mix=CopyPaste(), discriminator=Ratio())
+
+
+@pytest.mark.parametrize("mix", [None, CopyPaste(seed=1)], ids=["plain", "mixed"])
+def test_outputs_of_deep_supervision_are_those_of_labeled_images(mix):
+    network = partial(nets.DynUNet, 2, 1, 3, [3] * 3, [1, 2, 2], [2] * 2, filters=[4, 4, 4], deep_supervision=True)
+    students = students_of(network)
+    teachers = frozen_copy(students)
+    labeled, unlabeled = torch.rand(4, 1, 16, 16), torch.rand(4, 1, 16, 16)
+    predictions = SemiSupervisedInferer(teachers=teachers, mix=copy.copy(mix))(labeled, students, unlabeled=unlabeled)
+    seen = labeled if mix is None else CopyPaste(seed=1)(labeled, unlabeled)[0]
+    every = torch.stack([each(seen) for each in students.networks])  # (K, B, H, C, *S)
+    torch.testing.assert_close(predictions["labeled"], every[:, :, 0])
+    torch.testing.assert_close(predictions["deep"], every[:, :, 1:].movedim(2, 0))
+    assert predictions["unlabeled"].shape == predictions["teacher"].shape == (2, 4, 3, 16, 16)
+    assert SemiSupervisedInferer()(labeled, students)["deep"].shape == (1, 2, 4, 3, 16, 16)
+    step = Step(0.0, torch.zeros(4, 1, 16, 16), **predictions)
+    (Supervised()(step) + Consistency()(step)).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in students.parameters())

@@ -236,6 +236,14 @@ def test_supervised_is_the_cross_entropy_of_each_voxel_by_hand():
     assert Supervised()(step).item() == pytest.approx(np.mean(losses), abs=1e-6)
 
 
+def test_with_deep_supervision_each_output_counts_half_as_much_as_the_one_before_it():
+    step = toy_step(toy_networks(2, seed=0))
+    others = [toy_step(toy_networks(2, seed=seed)).labeled for seed in (1, 2)]
+    first, second, third = (Supervised()(replace(step, labeled=logits)) for logits in (step.labeled, *others))
+    deep = Supervised()(replace(step, deep=torch.stack(others)))
+    torch.testing.assert_close(deep, (first + second / 2 + third / 4) / (1 + 1 / 2 + 1 / 4))
+
+
 def test_supervised_takes_the_losses_of_monai():
     step = toy_step(toy_networks(2, seed=0))
     dice_ce = DiceCELoss(to_onehot_y=True, softmax=True)
