@@ -87,7 +87,7 @@ class PairedLoader:
 
     Raises:
         ValueError: if there is no labeled item, or a setting is out of its range; in an iteration, if images of a batch
-            differ in size.
+            differ in size, or a dataset that takes seeds is within another one.
 
     Example:
         >>> import torch
@@ -192,6 +192,11 @@ class _Drawn(Dataset[list[dict[str, Tensor]]]):
 
 def _seed(dataset: Any, seed: int) -> None:
     """Set the state of the random transforms of a dataset and of those that it is made of."""
+    if getattr(dataset, "takes_seeds", False):
+        name = type(dataset).__name__
+        raise ValueError(
+            f"a `{name}` within another dataset gets no seeds: make one `{name}` of the cases that you want."
+        )
     if isinstance(transform := getattr(dataset, "transform", None), Randomizable):
         transform.set_random_state(seed=seed)
     for inner in [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]:

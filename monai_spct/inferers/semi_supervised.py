@@ -137,8 +137,7 @@ def _outputs(logits: Tensor, images: Tensor) -> dict[str, Tensor]:
     """Logits ``(K, B, C, *S)``, and of deep supervision, ``(K, B, H, C, *S)``, all but the first apart."""
     if logits.ndim < images.ndim + 2:
         return {"labeled": logits}
-    first, *others = logits.unbind(2)
-    return {"labeled": first, "deep": torch.stack(others)}
+    return {"labeled": logits[:, :, 0], "deep": logits[:, :, 1:].movedim(2, 0)}
 
 
 def _of_mean_one(mask: Tensor) -> Tensor:

@@ -45,7 +45,10 @@ class Ensemble(nn.Module):
         self.networks = nn.ModuleList(networks)
 
     def logits(self, image: Tensor) -> Tensor:
-        """Logits ``(K, B, C, *S)`` of each network for images ``(B, C_in, *S)``, in any mode."""
+        """Logits ``(K, B, C, *S)`` of each network for images ``(B, C_in, *S)``, in any mode.
+
+        Networks with deep supervision give ``(K, B, H, C, *S)`` in training mode.
+        """
         return torch.stack([network(image) for network in self.networks])
 
     def forward(self, image: Tensor) -> Tensor:

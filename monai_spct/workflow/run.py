@@ -422,8 +422,9 @@ def check_ensemble(path: str | Path) -> None:
     run, file = _Run.find(), Path(path).parent / "model.json"
     if run is None or not file.is_file():
         return
-    theirs, mine = _read_model(file), _of_the_model(run)
-    keys = sorted((theirs.keys() | mine.keys()) - {"seen", "crop_size"})
+    base = run.own("evaluate")
+    theirs, mine = {**base, **_read_model(file)}, {**base, **_of_the_model(run)}
+    keys = sorted((theirs.keys() | mine.keys()) - {"seen", "crop_size", "largest_component", "structures_touch"})
     if other := [f"`{key}`" for key in keys if theirs.get(key) != mine.get(key)]:
         raise ValueError(f"the networks of {path} were trained with other settings: give the same {', '.join(other)}.")
 

@@ -118,8 +118,10 @@ def test_a_quick_run_of_the_inference_benchmark(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the books of Linux")
-def test_a_quick_run_of_the_benchmark_of_volumes(tmp_path):
+def test_a_quick_run_of_the_benchmark_of_volumes(tmp_path, monkeypatch):
     pytest.importorskip("h5py")
+    forks = lambda row, given: forked(["-m", "tests.benchmarks.volumes", "--child", row, json.dumps(given)], ROOT)  # noqa: E731
+    monkeypatch.setattr(volumes, "measure", lambda *row: json.loads(forks(*row).stdout.splitlines()[-1]))
     options = ["--patch", "32", "32", "16", "--size", "40", "40", "20", "--iterations", "2"]
     rows = volumes.main(["--folder", str(tmp_path), *options, "--output", str(tmp_path / "volumes.json")])["rows"]
     assert list(rows) == ["plain", "labels", "default", "predict"]

@@ -103,6 +103,16 @@ def child(row: str, options: dict[str, Any]) -> dict[str, float]:
     return {"seconds": median(seconds[1:] or seconds), "before_mb": before, "peak_mb": books("VmHWM")}
 
 
+def measure(row: str, options: dict[str, Any]) -> dict[str, float]:
+    """One row, in a process of its own."""
+    words = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.volumes", "--child", row, json.dumps(options)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
 def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure, and print a line for each row."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.volumes", description=__doc__)
@@ -127,12 +137,7 @@ def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     rows = {}
     for row in options.rows:
         given = {"data": str(data), "output": str(folder / row), "patch": options.patch, "size": options.size}
-        words = ["-W", "ignore", "-m", "tests.benchmarks.volumes", "--child", row]
-        words.append(json.dumps({**given, "iterations": options.iterations}))
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=Path(__file__).parents[2])
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        rows[row] = json.loads(done.stdout.splitlines()[-1])
+        rows[row] = measure(row, {**given, "iterations": options.iterations})
         print(row, rows[row], flush=True)
     result = {"machine": machine("cpu"), "patch": options.patch, "size": options.size, "rows": rows}
     if options.output:

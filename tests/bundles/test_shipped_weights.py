@@ -50,7 +50,7 @@ def test_a_scan_of_other_voxels_is_warned_of(scan, tmp_path):
 
 def test_scores_of_another_split_are_warned_of(data, tmp_path, caplog):
     with caplog.at_level("WARNING", logger="monai_spct"):
-        workflow("evaluate", dataset_dir=data, output_dir=tmp_path, split_seed=1)
+        workflow("evaluate", dataset_dir=data, output_dir=tmp_path, ckpt_path=MODELS / "model.pt", split_seed=1)
     assert "differ from those of the training: split_seed. Patients that it learned from may be scored." in caplog.text
 
 

@@ -278,6 +278,12 @@ def test_a_dataset_within_one_of_torch_does_as_well(wrapped, tmp_path):
     assert flat(PairedLoader(data, num_workers=1, **settings)) == first
 
 
+def test_a_dataset_that_takes_seeds_must_not_be_within_another_one():
+    volumes = VolumeDataset([{}], lambda _: {"image": torch.rand(1, 8, 8, 3), "label": torch.zeros(1, 8, 8, 3)})
+    with pytest.raises(ValueError, match="a `VolumeDataset` within another dataset gets no seeds: make one"):
+        next(iter(PairedLoader(Subset(volumes, [0, 1]), labeled_batch_size=1)))
+
+
 def test_images_of_different_sizes_are_named():
     data = Dataset([{"image": torch.rand(1, n, 4), "label": torch.rand(1, n, 4)} for n in (4, 6)])
     with pytest.raises(

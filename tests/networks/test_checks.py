@@ -70,6 +70,17 @@ def test_images_that_fit_no_network_at_any_size_are_refused(network, channels, s
         check_crop_size(network(), crop_size=(32, 32, 32), in_channels=channels, batch_size=2)
 
 
+class Scaled(torch.nn.Module):
+    """A network that needs numbers."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image / image.abs().max().item()
+
+
+def test_a_network_that_needs_numbers_cannot_be_tried_and_is_let_through():
+    check_crop_size(Scaled(), crop_size=(32, 32), in_channels=1, batch_size=2)
+
+
 def test_outputs_of_several_sizes_are_refused():
     ensemble = build_ensemble(partial(nets.SegResNetDS, 3, 8, out_channels=2, dsdepth=2), num_views=1, seed=0)
     with pytest.raises(ValueError, match=r"several outputs .* deep supervision needs them in one size"):
