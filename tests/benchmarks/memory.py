@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -91,14 +90,21 @@ def child(what: str, started: float, options: dict[str, Any]) -> dict[str, float
     return {**row, "after_mb": books("VmRSS"), "peak_mb": books("VmHWM")}
 
 
-def measure(what: str, **options: Any) -> dict[str, float]:
-    """One row, in a process of its own."""
-    words = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.memory", "--child", what]
-    words += ["--started", str(time.time()), "--options", json.dumps(options)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[2], env=os.environ)
+def printed_by(words: Sequence[str]) -> dict[str, float]:
+    """The row that a module prints last, in a process of its own."""
+    words = [sys.executable, "-W", "ignore", "-m", *words]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     row: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def measure(what: str, **options: Any) -> dict[str, float]:
+    """One row, in a process of its own."""
+    words = ["tests.benchmarks.memory", "--child", what]
+    words += ["--started", str(time.time()), "--options", json.dumps(options)]
+    row = printed_by(words)
     print(what, {key: options[key] for key in options if key == "cache_dir"}, row, file=sys.stderr, flush=True)
     return row
 

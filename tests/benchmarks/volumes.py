@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -33,7 +31,7 @@ from monai_spct.data import write_atrium_phantom
 from monai_spct.inferers import VolumeInferer
 from monai_spct.networks import ResidualUNet, build_ensemble
 from monai_spct.workflow import bundles_folder
-from tests.benchmarks.memory import books
+from tests.benchmarks.memory import books, printed_by
 from tests.benchmarks.step import machine
 
 ROWS = ("plain", "labels", "default", "predict")
@@ -105,12 +103,7 @@ def child(row: str, options: dict[str, Any]) -> dict[str, float]:
 
 def measure(row: str, options: dict[str, Any]) -> dict[str, float]:
     """One row, in a process of its own."""
-    words = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.volumes", "--child", row, json.dumps(options)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return printed_by(["tests.benchmarks.volumes", "--child", row, json.dumps(options)])
 
 
 def main(args: Sequence[str] | None = None) -> dict[str, Any]:
