@@ -1,9 +1,32 @@
 """How the documentation is built: ``sphinx-build -W --keep-going -n -b html docs docs/_build/html``."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from xml.etree import ElementTree
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a clone builds its pages without being installed
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # a clone builds its pages without being installed
+
+from docutils import nodes
+from numpy.typing import ArrayLike, DTypeLike
+from sphinx.util.typing import stringify_annotation
+from ziamath import Latex
+
+# what these projects document, as far as pages here name it; a build asks no server
+ELSEWHERE = {
+    "ignite": "https://docs.pytorch.org/ignite/",
+    "monai": "https://docs.monai.io/en/stable/",
+    "numpy": "https://numpy.org/doc/stable/",
+    "python": "https://docs.python.org/3/",
+    "torch": "https://docs.pytorch.org/docs/stable/",
+}
+for inventory in ELSEWHERE:
+    for line in (HERE / "_inventories" / f"{inventory}.txt").read_text(encoding="utf-8").splitlines()[3:]:
+        module, _, name = line.split()[0].rpartition(".")
+        documented = getattr(import_module(module), name)
+        if isinstance(documented, type) and documented.__module__ != module:
+            documented.__module__ = module  # `torch.nn.Module` says that it is of `torch.nn.modules.module`
 
 import monai_spct
 
@@ -12,7 +35,7 @@ author = "The monai_spct developers"
 copyright = author
 release = version = monai_spct.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -25,16 +48,42 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Source"]
 
-# names of other projects and of the standard library, which no page here defines
+html_theme = "furo"
+html_title = "monai_spct"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "pictures"
+copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor what is answered
+
+intersphinx_mapping = {name: (url, f"_inventories/{name}.txt") for name, url in ELSEWHERE.items()}
 nitpick_ignore_regex = [
-    (r"py:.*", r"(collections|ignite|matplotlib|monai|nibabel|np|numpy|os|pandas|pathlib|torch|types|typing)\..*"),
-    (r"py:.*", r"(bool|bytes|dict|float|int|list|None|object|set|str|tuple|type)"),
-    (r"py:.*", r"(Any|ArrayLike|Callable|DTypeLike|Figure|Iterable|Iterator|Mapping|NDArray|Path|Sequence)"),
-    (r"py:.*", r"(Dataset|Engine|Inferer|LossReduction|MapTransform|Metric|Optimizer|Randomizable|Sampler|Tensor)"),
-    (r"py:exc", r".*Error"),
+    (r"py:class", r"(matplotlib|nibabel|numpy\.random|pandas)\..*"),
+    (r"py:class", r"torch\.nn\.modules\.loss\._Loss|monai\.utils\.enums\.LossReduction"),  # undocumented there
     (r"py:class", r"monai_spct\.networks\.(ensemble|weights)\.Module"),  # a type variable
     (r"py:class", r"dict\[str|.*Mapping\[str"),  # halves of signatures
 ]
 
-html_theme = "furo"
-html_title = "monai_spct"
+
+def _shorten(app, what, name, obj, options, signature, returns):
+    for name, alias in (("ArrayLike", ArrayLike), ("DTypeLike", DTypeLike)):
+        long = stringify_annotation(alias, "smart")
+        signature, returns = (text and text.replace(long, f"~numpy.typing.{name}") for text in (signature, returns))
+    return signature, returns
+
+
+def _formula(self, node):
+    """Formulas are pictures within the page: no font, script or server is needed to see them."""
+    source, inline = node.astext(), isinstance(node, nodes.math)
+    drawing = Latex(source, size=17, inline=inline, color="currentColor")
+    svg = drawing.svgxml()
+    svg.set("role", "img")
+    svg.set("aria-label", source)
+    svg.set("style", f"vertical-align: {drawing.getyofst():.1f}px")
+    text = ElementTree.tostring(svg, encoding="unicode")
+    self.body.append(text if inline else f'<div class="math">{text}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", _shorten)
+    app.add_html_math_renderer("pictures", (_formula, None), (_formula, None))
