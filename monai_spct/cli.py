@@ -10,6 +10,7 @@ from collections import Counter
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any, NoReturn
 
 import numpy as np
@@ -17,15 +18,32 @@ import typer
 from monai.bundle import ConfigParser
 from tqdm import tqdm
 
-from monai_spct.data import Split, check_split, folder_cases, open_volume, split_cases, write_datalist
+from monai_spct.data import check_split, folder_cases, open_volume, split_with_unlabeled, write_datalist
 from monai_spct.workflow import bundles_folder, check_settings, in_words
 from monai_spct.workflow import copy as copy_bundle
 
-__all__ = ["app", "check", "copy", "datalist", "grid", "report"]
+__all__ = ["app", "check", "copy", "datalist", "grid", "plan", "report"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _TAKES_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 _OF_A_TRAINING = ("split", "in_channels", "out_channels")
+
+_Folder = Annotated[Path, typer.Argument(help="where the images and labels are")]
+_LabeledPatients = Annotated[
+    int | None, typer.Option("--labeled_patients", help="number of training patients with labels that keep them")
+]
+_NumTest = Annotated[int | None, typer.Option("--num_test", help="number of patients with labels to test on")]
+_NumValidation = Annotated[
+    int | None, typer.Option("--num_validation", help="number of patients with labels for validation")
+]
+_Seed = Annotated[int, typer.Option(help="of the shuffle of patients")]
+_Label = Annotated[
+    str | None, typer.Option(help="end of a label's name, such as _roi; by default _gt, _seg, _label, ...")
+]
+_Channels = Annotated[str, typer.Option(help="ends of the names of an image's files, such as _t1,_flair")]
+_Patient = Annotated[
+    str | None, typer.Option(help="a regular expression that finds the patient in a path, such as [a-z]+[0-9]+")
+]
 
 
 @app.command()
@@ -89,29 +107,21 @@ def check(
 
 @app.command()
 def datalist(
-    folder: Annotated[Path, typer.Argument(help="where the images and labels are")],
+    folder: _Folder,
     to: Annotated[Path, typer.Option(help="the new file, in JSON")],
     labeled_ratio: Annotated[
         float, typer.Option("--labeled_ratio", help="share of the training patients with labels that keep them")
     ] = 1.0,
-    labeled_patients: Annotated[
-        int | None, typer.Option("--labeled_patients", help="number of such patients, instead of the ratio")
-    ] = None,
+    labeled_patients: _LabeledPatients = None,
     test_ratio: Annotated[
         float, typer.Option("--test_ratio", help="share of the patients with labels to test on")
     ] = 0.25,
-    num_test: Annotated[int | None, typer.Option("--num_test", help="number of such patients")] = None,
-    num_validation: Annotated[
-        int, typer.Option("--num_validation", help="number of patients with labels for validation")
-    ] = 0,
-    seed: Annotated[int, typer.Option(help="of the shuffle of patients")] = 0,
-    label: Annotated[
-        str | None, typer.Option(help="end of a label's name, such as _roi; by default _gt, _seg, _label, ...")
-    ] = None,
-    channels: Annotated[str, typer.Option(help="ends of the names of an image's files, such as _t1,_flair")] = "",
-    patient: Annotated[
-        str | None, typer.Option(help="a regular expression that finds the patient in a path, such as [a-z]+[0-9]+")
-    ] = None,
+    num_test: _NumTest = None,
+    num_validation: _NumValidation = None,
+    seed: _Seed = 0,
+    label: _Label = None,
+    channels: _Channels = "",
+    patient: _Patient = None,
 ) -> None:
     """Write a datalist of the images and labels in a folder, split by patient.
 
@@ -120,40 +130,34 @@ def datalist(
     """
     try:
         path = to.expanduser()
-        cases = folder_cases(folder, label=label, channels=channels.split(",") if channels else [], patient=patient)
-        with_label, without = ([case for case in cases if ("label" in case) is there] for there in (True, False))
+        cases = folder_cases(folder, label=label, channels=_words(channels), patient=patient)
+        split = split_with_unlabeled(
+            cases,
+            labeled_ratio=labeled_ratio,
+            labeled_patients=labeled_patients,
+            test_ratio=test_ratio,
+            num_test=num_test,
+            num_validation=num_validation or 0,
+            seed=seed,
+        )
+        with_label = [*split.labeled, *split.validation, *split.test]
         if not with_label and label is not None:
             raise ValueError(f"none of the {len(cases)} images in {folder} has a label that ends in {label}.")
-        split = Split([], [], [], [])
-        if with_label:
-            split = split_cases(
-                with_label,
-                labeled_ratio=labeled_ratio,
-                labeled_patients=labeled_patients,
-                test_ratio=test_ratio,
-                num_test=num_test,
-                num_validation=num_validation,
-                seed=seed,
-            )
-        left_out = len(split.unlabeled) + len(without)
-        split = split.with_unlabeled(without)
-        left_out -= len(split.unlabeled)
-        values = _label_values([*split.labeled, *split.validation, *split.test])
+        values = _label_values(with_label)
         write_datalist(split, path)
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         _refuse(error)
     lines = [str(split)]
     if all(case["patient"] == case["case"] for case in cases):
         lines.append("each image counts as a patient of its own; `--patient` says otherwise")
-    if left_out:
+    if left_out := len(cases) - len(with_label) - len(split.unlabeled):
         lines.append(f"left out: unlabeled images of patients for validation or test, or copies of theirs, {left_out}")
     if not with_label:
         lines.append("no image has a label; `--label` says how the names of labels end")
     elif not split.unlabeled:
         lines.append("nothing is unlabeled: without unlabeled images this is plain supervised training")
-    if values != list(range(1, len(values) + 1)) or (with_label and not values):
-        held = ", ".join(f"{value:g}" for value in values) or "background alone"
-        lines.append(f"labels hold {held}: a training takes 1, 2, 3 and so on, so map them first")
+    if with_label and not values:
+        lines.append("labels hold background alone: there is nothing to learn")
     run = "training --config_file bundles/acdc/configs/train.json"
     if not with_label:
         run = "inferring --config_file bundles/acdc/configs/inference.json --predicted unlabeled"
@@ -161,9 +165,57 @@ def datalist(
     if values:
         names = {str(number): f"{value:g}" for number, value in enumerate(values, 1)}
         command.append(f'--structures "{names}"')
+    if values != list(range(1, len(values) + 1)):
+        command.append(f'--label_values "[{", ".join(f"{value:g}" for value in values)}]"')
     if not isinstance(cases[0]["image"], str):
         command.append(f"--in_channels {len(cases[0]['image'])}")
     typer.echo("\n".join([*lines, "", " ".join(command)]))
+
+
+@app.command()
+def plan(
+    folder: _Folder,
+    to: Annotated[Path, typer.Option(help="the new folder of the bundle")],
+    names: Annotated[
+        str, typer.Option(help="of the structures, such as liver,tumor, in the order of the labels' values")
+    ] = "",
+    labeled_patients: _LabeledPatients = None,
+    num_test: _NumTest = None,
+    num_validation: _NumValidation = None,
+    seed: _Seed = 0,
+    label: _Label = None,
+    channels: _Channels = "",
+    patient: _Patient = None,
+) -> None:
+    """Look at the images and labels in a folder, and write a bundle that trains on them.
+
+    It has a datalist, configs for training, evaluation and prediction with the recommended system, and docs/README.md:
+    what was found, what was chosen and why, with pictures.
+    """
+    try:
+        from monai_spct.plan import Machine, choose, held_out, survey, write_plan
+
+        ends = _words(channels)
+        found = survey(folder_cases(folder, label=label, channels=ends, patient=patient), progress=True)
+        with_label = {case["patient"] for case in found.cases if "label" in case}
+        tested, validated = held_out(len(with_label))
+        split = split_with_unlabeled(
+            found.cases,
+            labeled_ratio=1.0,
+            labeled_patients=labeled_patients,
+            num_test=tested if num_test is None else num_test,
+            num_validation=validated if num_validation is None else num_validation,
+            seed=seed,
+        )
+        choices = choose(found, Machine.here(), structures=_words(names) or None)
+        write_plan(found, split, choices, to, channels=ends)
+    except (ImportError, OSError, ValueError) as error:
+        _refuse(error)
+    chosen = [f"{choice.key} = {shorten(str(choice.value), 60)}: {choice.why}" for choice in choices]
+    page = to / "docs" / "README.md"
+    train = shlex.quote(str(to / "configs" / "train.json"))
+    said = [found.summary, *found.findings, "", str(split), "", *chosen, "", f"all of it, with pictures: {page}", ""]
+    typer.echo("\n".join([*said, f"python -m monai.bundle run training --config_file {train}"]))
 
 
 @app.command(context_settings=_TAKES_SETTINGS)
@@ -212,6 +264,10 @@ def report(
         typer.echo(write_report(*folders, show=read_show(show) if show else None, to=to, data=places))
     except (ImportError, OSError, ValueError) as error:
         _refuse(error)
+
+
+def _words(text: str) -> list[str]:
+    return text.split(",") if text else []
 
 
 def _label_values(cases: list[dict[str, Any]]) -> list[float]:

@@ -23,7 +23,7 @@ LAYERS = [
     ["workflow"],
     ["handlers"],
     ["engines"],
-    ["report"],
+    ["plan", "report"],
     ["cli"],
     ["__main__"],
 ]

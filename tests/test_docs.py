@@ -39,9 +39,9 @@ def commands(pattern: str = "run "):
 
 
 def in_the_checkout(file: str) -> Path:
-    """Where a file of a command is: `my_acdc` is what the pages call a reader's copy of the bundle."""
+    """Where a file of a command is: `my_acdc` and `liver` are what the pages call a reader's own bundles."""
     parts = Path(file).parts
-    if parts[0] == "my_acdc":
+    if parts[0] in ("my_acdc", "liver"):
         parts = ("bundles", "methods", *parts[2:]) if parts[1] == "methods" else ("bundles", "acdc", *parts[1:])
     return ROOT.joinpath(*parts)
 

@@ -11,7 +11,7 @@ from monai_spct.data.preflight import check_split, refuse_bad_headers
 from monai_spct.data.promise12 import promise12_cases
 from monai_spct.data.seen import seen_ranges
 from monai_spct.data.slices import VolumeDataset
-from monai_spct.data.splits import Split, split_cases
+from monai_spct.data.splits import Split, split_cases, split_with_unlabeled
 from monai_spct.data.synthetic import (
     write_acdc_phantom,
     write_atrium_phantom,
@@ -41,6 +41,7 @@ __all__ = [
     "save_like",
     "seen_ranges",
     "split_cases",
+    "split_with_unlabeled",
     "write_acdc_phantom",
     "write_atrium_phantom",
     "write_datalist",

@@ -11,11 +11,12 @@ from typing import Any
 from monai.utils.misc import ensure_tuple
 
 from monai_spct.data.case_names import case_names
+from monai_spct.data.hdf5 import dataset_names, is_hdf5
 from monai_spct.data.predictions import is_prediction
 
 __all__ = ["files_below", "folder_cases", "image_cases", "try_phantom"]
 
-_SUFFIX = re.compile(r"\.(nii(\.gz)?|mhd|mha|nrrd)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(nii(\.gz)?|mhd|mha|nrrd|h5)$", re.IGNORECASE)
 _LABEL = re.compile(r"(^|[_.\s-])(gt|seg|segmentation|labels?|masks?)$", re.IGNORECASE)
 _LABEL_FOLDERS = ("labels", "labelsTr", "labelsTs")
 _IMAGE_FOLDERS = tuple(name.replace("labels", "images") for name in _LABEL_FOLDERS)
@@ -59,12 +60,13 @@ def folder_cases(
 ) -> list[dict[str, Any]]:
     """List the images of a folder and the folders below it with their labels.
 
-    These layouts, in NIfTI, MetaImage or NRRD, are found::
+    These layouts, in NIfTI, MetaImage, NRRD or HDF5, are found::
 
         imagesTr/a.nii.gz         labelsTr/a.nii.gz           also imagesTs, images
         imagesTr/a_0000.nii.gz    labelsTr/a.nii.gz           with imagesTr/a_0001.nii.gz, the second channel
         a.nii.gz                  a_gt.nii.gz                 or seg, segmentation, label, mask; or a-gt, a.gt
         patient1/image.nii.gz     patient1/seg.nii.gz         one image and one label in a folder, however called
+        a.h5                                                  with datasets called image and, perhaps, label
 
     Links are followed. Hidden files, cines (``*_4d``), uncertainty maps and predictions of
     :class:`~monai_spct.handlers.SavePredictions` are ignored.
@@ -143,6 +145,11 @@ def _found(root: Path, label: str | None, channels: Sequence[str]) -> tuple[dict
     for path in [root] if root.is_file() else files_below(root) if root.is_dir() else []:
         stem = _SUFFIX.sub("", path.name)
         if stem == path.name or stem.endswith(_NO_VOLUMES):
+            continue
+        if is_hdf5(path):
+            held = set(dataset_names(path))
+            images |= {(path.parent, stem): {"": Path(f"{path}::image")}} if "image" in held else {}
+            labels |= {(path.parent, stem): Path(f"{path}::label")} if "label" in held else {}
             continue
         parent = path.parent if root.is_file() else root / _image_folder(path.parent.relative_to(root))
         if ending.search(stem) or parent != path.parent:

@@ -59,10 +59,12 @@ class Preflight:
     Args:
         findings: errors first, then warnings, then notes.
         summary: a table of patients, cases, slices, shapes and spacings of each list.
+        volumes: the image of each case that could be opened, or its first channel, by the case's name.
     """
 
     findings: list[Finding]
     summary: str
+    volumes: dict[str, Volume]
 
     @property
     def errors(self) -> list[Finding]:
@@ -160,7 +162,9 @@ def check_split(
     findings += _duplicates(cases)
     once = {finding.message: finding for finding in findings}.values()  # headers and voxels may show the same
     levels = ("error", "warning", "note")
-    return Preflight(sorted(once, key=lambda finding: levels.index(finding.level)), _summary(cases, split.key))
+    ordered = sorted(once, key=lambda finding: levels.index(finding.level))
+    volumes = {case.name: case.opened for case in cases if case.opened is not None}
+    return Preflight(ordered, _summary(cases, split.key), volumes)
 
 
 def refuse_bad_headers(
@@ -307,6 +311,8 @@ def _summary(cases: Sequence[_Case], key: str) -> str:
     rows = [("", "patients", "cases", "slices", "shape", "spacing (mm)")]
     for name in rules.SIDE:
         of_list = [case for case in cases if case.place == name]
+        if not of_list:
+            continue
         opened = [case.opened for case in of_list if case.opened is not None]
         patients = {case.entries.get(key, case.name) for case in of_list}
         counts = (str(len(patients)), str(len(of_list)), str(sum(volume.shape[2] for volume in opened)))

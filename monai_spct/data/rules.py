@@ -24,6 +24,7 @@ __all__ = [
     "refuse",
     "shapes",
     "slice_axes",
+    "slice_axis",
     "spacing",
     "turn",
     "unlike",
@@ -187,20 +188,25 @@ def depth(name: str, shape: tuple[int, ...]) -> str | None:
     return f"the image of {name} must have several slices for `spatial_dims` = 3, got the shape {shape}."
 
 
-def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str | None:
-    """Shape and spacing of each image: slices are cut along the last axis, which is that of the thick voxels.
+def slice_axis(shape: Sequence[float], sizes: ArrayLike) -> int | None:
+    """The axis that slices lie along: that of the thick voxels.
 
-    Where voxels are alike along all axes, an axis with less than half as many of them as the others is the one.
+    Where voxels are alike along all axes, it is one with less than half as many of them as the others, if any.
     """
-    others = []
-    for name, (shape, sizes) in volumes.items():
-        (_, second), (thick, largest) = sorted(enumerate(np.asarray(sizes).tolist()), key=lambda item: item[1])[1:]
-        if largest < _THICK * second:
-            (thick, fewest), (_, more), _ = sorted(enumerate(shape), key=lambda item: item[1])
-            if 2 * fewest >= more:
-                continue
-        if thick != 2:
-            others.append(f"{name} ({' x '.join(map(str, shape))} voxels of {_mm(sizes)})")
+    (_, second), (thick, largest) = sorted(enumerate(np.asarray(sizes).tolist()), key=lambda item: item[1])[1:]
+    if largest >= _THICK * second:
+        return thick
+    (thinnest, fewest), (_, more), _ = sorted(enumerate(shape), key=lambda item: item[1])
+    return thinnest if 2 * fewest < more else None
+
+
+def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str | None:
+    """Shape and spacing of each image: slices are cut along the last axis, see :func:`slice_axis`."""
+    others = [
+        f"{name} ({' x '.join(map(str, shape))} voxels of {_mm(sizes)})"
+        for name, (shape, sizes) in volumes.items()
+        if slice_axis(shape, sizes) not in (None, 2)
+    ]
     if not others:
         return None
     return (

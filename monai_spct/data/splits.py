@@ -15,7 +15,7 @@ from monai.utils import ensure_tuple
 from monai_spct.data.copies import copies
 from monai_spct.functional.checks import at_least
 
-__all__ = ["Split", "split_cases"]
+__all__ = ["Split", "split_cases", "split_with_unlabeled"]
 
 Case = dict[str, Any]
 
@@ -213,6 +213,28 @@ def split_cases(
             "that have one, and add the others by `with_unlabeled`."
         )
     return split
+
+
+def split_with_unlabeled(cases: Sequence[Mapping[str, Any]], **settings: Any) -> Split:
+    """Split the cases that have a label, and add the others as unlabeled ones.
+
+    Unlabeled cases whose patient or image is in validation or test are left out. Without any label, all are unlabeled.
+
+    Args:
+        cases: with ``patient`` and ``image``, and ``label`` where there is one.
+        settings: of :func:`split_cases`.
+
+    Example:
+        >>> cases = [{"patient": "a", "image": "a.nii", "label": "a_gt.nii"}, {"patient": "b", "image": "b.nii"}]
+        >>> print(split_with_unlabeled(cases, labeled_ratio=1.0))
+        labeled: 1 patient, 1 case
+        unlabeled: 1 patient, 1 case
+        validation: 0 patients, 0 cases
+        test: 0 patients, 0 cases
+    """
+    with_label, without = ([case for case in cases if ("label" in case) is there] for there in (True, False))
+    split = split_cases(with_label, **settings) if with_label else Split([], [], [], [])
+    return split.with_unlabeled(without)
 
 
 def _without_label(case: Mapping[str, Any]) -> Case:

@@ -49,7 +49,7 @@ _DPI = 90  # in TensorBoard, which shows pictures smaller than files are
 def contour_picture(
     image: ArrayLike,
     truth: ArrayLike | None,
-    pred: ArrayLike,
+    pred: ArrayLike | None = None,
     *,
     structures: Mapping[int, str],
     uncertainty: ArrayLike | None = None,
@@ -67,7 +67,7 @@ def contour_picture(
     Args:
         image: gray values ``(*S)`` with three axes, the last one over slices.
         truth: class indices ``(*S)``, or None.
-        pred: class indices ``(*S)``.
+        pred: class indices ``(*S)``; without them, the truth is drawn in color.
         structures: names by class index; other classes are not drawn.
         uncertainty: the entropy of the prediction ``(*S)``, in nats: 0 to :math:`\log C` for :math:`C` classes.
         title: the first words of the heading, before the DSC of each structure.
@@ -89,6 +89,9 @@ def contour_picture(
         >>> len(figure.axes), figure.get_suptitle()
         (4, 'patient001\nDSC  LV 1.00')
     """
+    key = "prediction"
+    if pred is None:
+        pred, truth, key = truth, None, "label"
     volume, predicted = np.asarray(convert_to_numpy(image)), np.asarray(convert_to_numpy(pred))
     true = None if truth is None else np.asarray(convert_to_numpy(truth))
     entropy = None if uncertainty is None else np.asarray(convert_to_numpy(uncertainty))
@@ -126,7 +129,7 @@ def contour_picture(
         _entropy_bar(figure, scale, 1 + len(structures))
 
     lines = contour_key(structures, truth=true is not None)
-    heading, key = title or "", "prediction"
+    heading = title or ""
     if true is not None:
         key = "prediction in color, truth in white"
         found = {name: dice(predicted == index, true == index) for index, name in structures.items()}

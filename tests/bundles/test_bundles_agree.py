@@ -14,7 +14,7 @@ OTHERS = ("prostate", "spleen", "atrium")
 RUN = {"dataset_dir", "structures", "intensity"}
 SPLIT = {"cases", "test_ratio"}
 SHIPPED = {"backbone", "crop_size", "resampling"}  # of the weights that come with the bundle for ACDC
-VOLUMES = {"dataset_dir", "structures", "cases", "num_test", "load", "spatial_dims", "crop_size"}
+VOLUMES = {"dataset_dir", "structures", "cases", "num_test", "label_values", "spatial_dims", "crop_size"}
 DIFFERING = {
     ("atrium", "train"): {
         *(VOLUMES | {"backbone", "supervised_loss", "learning_rate", "labeled_batch_size", "unlabeled_batch_size"}),

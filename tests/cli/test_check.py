@@ -35,7 +35,7 @@ def rewritten(path: Path, voxels: np.ndarray) -> None:
 def test_sound_data_end_with_status_0(data):
     status, out, _ = checked(dataset_dir=str(data))
     assert status == 0, out
-    assert out.startswith("            patients  cases  slices  shape")
+    assert out.lstrip().startswith("patients  cases  slices  shape")
     assert out.endswith("nothing found: headers and voxels were looked at\n")
 
 

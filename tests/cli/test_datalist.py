@@ -64,18 +64,17 @@ def test_an_unlabeled_copy_of_a_test_image_is_left_out(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "structures", "note"),
+    ("values", "named", "note"),
     [
-        ((0, 1), "{'1': '1'}", None),
-        ((0, 1, 2), "{'1': '1', '2': '2'}", None),
-        ((0, 1, 2, 4), "{'1': '1', '2': '2', '3': '4'}", "labels hold 1, 2, 4: a training takes 1, 2, 3 and so on"),
-        ((0,), None, "labels hold background alone"),
+        ((0, 1), """ --structures "{'1': '1'}\"""", None),
+        ((0, 1, 2), """ --structures "{'1': '1', '2': '2'}\"""", None),
+        ((0, 1, 2, 4), """ --structures "{'1': '1', '2': '2', '3': '4'}" --label_values "[1, 2, 4]\"""", None),
+        ((0,), "", "labels hold background alone"),
     ],
 )
-def test_the_command_for_the_training_names_structures_and_channels(tmp_path, values, structures, note):
+def test_the_command_for_the_training_names_structures_and_channels(tmp_path, values, named, note):
     files = [f"{name}_{end}.nii" for name in "ab" for end in ("t1", "t2", "gt")]
     said = datalist(written(tmp_path / "data", *files, values=values), tmp_path / "my.json", channels="_t1,_t2").stdout
-    named = f' --structures "{structures}"' if structures else ""
     assert said.splitlines()[-1] == (
         "python -m monai.bundle run training --config_file bundles/acdc/configs/train.json "
         f"--datalist {tmp_path / 'my.json'}{named} --in_channels 2"
