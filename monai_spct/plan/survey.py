@@ -57,7 +57,7 @@ class Survey:
     cases: list[dict[str, Any]]
     summary: str
     findings: list[str]
-    shapes: NDArray[np.int64]
+    shapes: NDArray[Any]
     spacings: NDArray[np.float64]
     codes: list[tuple[str, ...]]
     values: list[int]
