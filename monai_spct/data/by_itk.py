@@ -6,18 +6,19 @@ checksums alone, all without a word. So headers are parsed by whoever asks, and 
 
 from __future__ import annotations
 
+import importlib
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from monai.data.image_reader import ITKReader
-from monai.utils.module import OptionalImportError
 from numpy.typing import NDArray
 
 from monai_spct.data.volume import Volume
 
-__all__ = ["LARGEST", "SMALLEST", "volume_by_itk"]
+__all__ = ["LARGEST", "SMALLEST", "itk_for", "load_by_itk", "volume_by_itk"]
 
 SMALLEST, LARGEST = 1e-9, 1e9  # mm; beyond, no header can hold the geometry in single precision
 _PART = 1 << 20  # bytes to unpack at a time
@@ -59,17 +60,38 @@ def volume_by_itk(
     def load() -> NDArray[Any]:
         if packed is not None:
             _verify_packed(data_file, max(0, start), packed or there, size)
-        return _voxels(path, shape, affine)
+        return load_by_itk(path, shape, affine)
 
     return Volume(str(path), shape, affine, spacing, np.abs(spacing), data_file, load)
 
 
-def _voxels(path: Path, shape: tuple[int, ...], affine: NDArray[np.float64]) -> NDArray[Any]:
+def itk_for(path: Path) -> Any:
+    """ITK, or an ``ImportError`` that says what to install to read ``path``."""
+    try:
+        return importlib.import_module("itk")
+    except ImportError:
+        raise ImportError(f'{path} is read by ITK, which is not installed: pip install "monai-spct[itk]"') from None
+
+
+def load_by_itk(
+    path: Path, shape: tuple[int, ...], affine: NDArray[np.float64], *, slices: Sequence[str] | None = None
+) -> NDArray[Any]:
+    """Read the voxels.
+
+    Args:
+        path: the file, or the folder of ``slices``.
+        shape: voxels along each axis, as the header tells of them.
+        affine: ``(4, 4)``, likewise.
+        slices: DICOM files in their order, each of which has its own scale and becomes single precision.
+
+    Raises:
+        ImportError: if ITK is not installed.
+        ValueError: if voxels are damaged, or ITK understands the header otherwise.
+    """
+    itk = itk_for(path)
     try:
         reader = ITKReader()
-        voxels, meta = reader.get_data(reader.read(path))
-    except OptionalImportError:
-        raise ImportError(f'{path} is read by ITK, which is not installed: pip install "monai-spct[itk]"') from None
+        voxels, meta = reader.get_data(reader.read(path) if slices is None else itk.imread(slices, itk.F))
     except (RuntimeError, TypeError) as error:  # damaged, or of a type that ITK does not offer to Python
         raise ValueError(f"{path} cannot be read by ITK: {error}") from error
     if voxels.shape != shape or not np.allclose(meta["affine"], affine, atol=1e-3):

@@ -11,8 +11,10 @@ from typing import Any
 from monai.utils.misc import ensure_tuple
 
 from monai_spct.data.case_names import case_names
+from monai_spct.data.dicom import is_dicom
 from monai_spct.data.hdf5 import dataset_names, is_hdf5
 from monai_spct.data.predictions import is_prediction
+from monai_spct.data.volumes import open_volume
 
 __all__ = ["files_below", "folder_cases", "image_cases", "try_phantom"]
 
@@ -28,7 +30,8 @@ _Key = tuple[Path, str]  # the folder of the images, and the name without what t
 def image_cases(folder: str | Path, *, channels: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """List the images of a folder and the folders below it, for inference.
 
-    Files are told apart as by :func:`folder_cases`. Predictions and uncertainty maps of
+    Files are told apart as by :func:`folder_cases`. A folder with DICOM files is an image too, and is opened already,
+    to say at once what is wrong with any of them. Predictions and uncertainty maps of
     :class:`~monai_spct.handlers.SavePredictions` are ignored.
 
     Args:
@@ -36,11 +39,13 @@ def image_cases(folder: str | Path, *, channels: Sequence[str] | None = None) ->
         channels: ends of the names of an image's files, such as ``["_t1", "_flair"]``, in the order of the channels.
 
     Returns:
-        Dictionaries with ``case`` and ``image``, in the order of their paths.
+        Dictionaries with ``case`` and ``image``, a file, a list of channels or a folder, in the order of their paths.
 
     Raises:
         FileNotFoundError: if there is no image.
-        ValueError: if an image is there in two formats, or lacks a channel; names all of a kind.
+        ImportError: if there is DICOM, and ITK is not installed.
+        ValueError: if an image is there in two formats, or lacks a channel, or the DICOM files of a folder are not the
+            slices of one volume; names all of a kind.
 
     Example:
         >>> import tempfile
@@ -51,7 +56,16 @@ def image_cases(folder: str | Path, *, channels: Sequence[str] | None = None) ->
         ['a', 'b']
     """
     root = Path(folder).expanduser().absolute()
-    images, _ = _found(root, None, ensure_tuple(channels or ()))
+    images, _ = _found(root, None, ensure_tuple(channels or ()), series=not channels)
+    problems = []
+    for files in images.values():
+        if files[0].is_dir():
+            try:
+                open_volume(files[0])
+            except ValueError as error:
+                problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
     return _cases(images, root.parent if root.is_file() else root)
 
 
@@ -136,14 +150,21 @@ def try_phantom(bundle: str) -> str:
     )
 
 
-def _found(root: Path, label: str | None, channels: Sequence[str]) -> tuple[dict[_Key, list[Path]], dict[_Key, Path]]:
-    """The files of each image and each label."""
+def _found(
+    root: Path, label: str | None, channels: Sequence[str], *, series: bool = False
+) -> tuple[dict[_Key, list[Path]], dict[_Key, Path]]:
+    """The files of each image and each label; of a DICOM series its folder, if they are wanted."""
     ending = _LABEL if label is None else re.compile(f"{re.escape(label)}$")
     images: dict[_Key, dict[str, Path]] = {}
     labels: dict[_Key, Path] = {}
     twice = []
     for path in [root] if root.is_file() else files_below(root) if root.is_dir() else []:
         stem = _SUFFIX.sub("", path.name)
+        if stem == path.name and series and is_dicom(path):
+            folder = path.parent
+            first = images.setdefault((folder.parent, folder.name), {}).setdefault("", folder)
+            if first != folder:
+                twice.append(f"{first} and {folder}")
         if stem == path.name or stem.endswith(_NO_VOLUMES):
             continue
         if is_hdf5(path):
@@ -257,5 +278,5 @@ def _nothing_found(root: Path, label: str | None, channels: Sequence[str]) -> st
     return (
         f"no image ({ends}) in {root} or below it.\n"
         f"It should hold imagesTr/a.nii.gz and labelsTr/a.nii.gz, or a.nii.gz and its label ({labels}), or a folder "
-        "for each patient with an image and a label."
+        "for each patient with an image and a label. DICOM is read for prediction alone: convert it, as by dcm2niix."
     )

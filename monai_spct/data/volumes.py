@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from monai.utils.misc import ensure_tuple
 from numpy.typing import NDArray
 
 from monai_spct.data import rules
+from monai_spct.data.dicom import open_series
 from monai_spct.data.hdf5 import is_hdf5, open_hdf5
 from monai_spct.data.metaimage import is_metaimage, open_metaimage
 from monai_spct.data.nifti import open_nifti
@@ -26,15 +28,15 @@ _OPENERS = ((is_metaimage, open_metaimage), (is_nrrd, open_nrrd), (is_hdf5, open
 
 
 def open_volume(path: _Name) -> Volume:
-    """Open a NIfTI, MetaImage, NRRD or HDF5 file without reading its voxels.
+    """Open a NIfTI, MetaImage, NRRD or HDF5 file, or a folder of DICOM files, without reading voxels.
 
     Args:
-        path: the file; for HDF5 with the name of a dataset, as in ``case.h5::image``. That has no geometry: its voxels
-            count as 1 mm wide.
+        path: the file, or the folder of a DICOM series; for HDF5 with the name of a dataset, as in ``case.h5::image``.
+            That has no geometry: its voxels count as 1 mm wide.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ImportError: If HDF5 is given and h5py not installed.
+        ImportError: If HDF5 is given and h5py not installed, or DICOM and ITK.
         ValueError: If it is no volume of real numbers, or its voxels are not all there; names the file and the reason.
 
     Example:
@@ -47,18 +49,20 @@ def open_volume(path: _Name) -> Volume:
         ((4, 4, 3), [2.0, 2.0, 5.0], np.int16(0))
     """
     try:
+        if Path(path).is_dir():
+            return open_series(path)
         return next((opened for named, opened in _OPENERS if named(path)), open_nifti)(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error.filename or path} does not exist.") from error
 
 
 class VolumeReader(ImageReader):
-    """Reads NIfTI, MetaImage, NRRD and HDF5 for ``LoadImaged(reader=...)``; see :func:`~monai_spct.data.open_volume`.
+    """Reads volumes of all formats for ``LoadImaged(reader=...)``; see :func:`~monai_spct.data.open_volume`.
 
     In ACDC as it is distributed, the affine says 1 mm while ``pixdim`` holds the truth; MONAI's own repair believes the
     qform or, without one, the affine. :func:`~monai_spct.data.nifti.true_affine` states the rule here. Time series are
     refused; a single trailing frame is dropped. Several files are the channels of one image and must share a grid, up
-    to rounding. MetaImage and NRRD need ITK, HDF5 needs h5py, which are optional dependencies.
+    to rounding. MetaImage, NRRD and DICOM need ITK, HDF5 needs h5py, which are optional dependencies.
 
     Example:
         >>> import tempfile, nibabel as nib, numpy as np
