@@ -14,7 +14,7 @@ from monai.utils import CommonKeys
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from monai_spct.handlers import Sigterm, StopAtNonFiniteLoss
+from monai_spct.handlers import Sigterm, StopAtNonFiniteLoss, WarnOfNoForeground
 from monai_spct.inferers import SemiSupervisedInferer
 from monai_spct.networks import compiled
 from monai_spct.objectives import Objective, Step
@@ -60,7 +60,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
     ``unlabeled`` ``(U, C_in, *S)``. After each iteration ``engine.state.output`` holds ``image``, ``label``, ``pred``
     (the students' mean logits for the labeled images, ``(B, C, *S)``), ``loss``, one ``<name>_loss`` for each term of
     the objective, and the terms' notes; ``engine.step`` is the :class:`~monai_spct.objectives.Step` that the objective
-    read. A loss that is not finite stops the run.
+    read. A loss that is not finite stops the run; epochs without any predicted foreground are warned of.
 
     Args:
         device: to train on.
@@ -139,7 +139,7 @@ class SemiSupervisedTrainer(SupervisedTrainer):
             inferer=inferer,
             decollate=decollate,
             # first, since a loss is checked before a checkpoint is written
-            train_handlers=[StopAtNonFiniteLoss(), *(train_handlers or [])],
+            train_handlers=[StopAtNonFiniteLoss(), WarnOfNoForeground(), *(train_handlers or [])],
             **{"prepare_batch": prepare_semi_supervised_batch, "optim_set_to_none": True, **kwargs},
         )
         self.add_event_handler(Events.ITERATION_STARTED, self._forget_step)  # its tensors are not needed any more

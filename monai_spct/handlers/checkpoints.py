@@ -165,7 +165,7 @@ class SaveCheckpoints:
             trainer.scaler.load_state_dict(run["scaler"])
         _set_random_state(run["random"])
         now.epoch, now.iteration = run["epoch"], run["iteration"]
-        if now.epoch == now.max_epochs:
+        if now.epoch == now.max_epochs or trainer.should_terminate:  # by `StopEarly`, which has its state now
             logger.info("nothing to do: %s is of a finished run of %d epochs.", path, now.epoch)
             return
         further = f" and {in_epoch} iterations" if in_epoch else ""

@@ -22,6 +22,7 @@ from monai.utils.type_conversion import convert_to_numpy
 from numpy.typing import ArrayLike, NDArray
 
 from monai_spct.files.atomic import replacing
+from monai_spct.functional.checks import at_least
 from monai_spct.handlers.cases import CaseNames
 from monai_spct.handlers.drawing import (
     PRED_WIDTH,
@@ -150,11 +151,13 @@ class _VolumePictures:
         max_pictures: int | None,
         slices: int | Sequence[int] | None,
         *,
+        channel: int,
         steady: bool,
     ) -> None:
         numbered = {int(index): name for index, name in structures.items()}  # JSON has no numbers as keys
         self.settings: dict[str, Any] = {"structures": numbered, "slices": slices, "steady": steady}
         self.max_pictures = max_pictures
+        self.channel = at_least("channel", channel, 0)
         self.names = CaseNames()
 
     def __call__(self, engine: Engine) -> Iterator[tuple[str, Figure]]:
@@ -176,7 +179,10 @@ class _VolumePictures:
         image = item["image"]
         # as clinicians look, from the feet: the patient's left on the right, the back below
         turned = [axis for axis in (0, 1) if isinstance(image, MetaTensor) and image.affine[axis, axis] > 0]
-        parts = {key: item.get(key) for key in ("image", "label", "pred", "uncertainty")}  # MONAI's may also say None
+        if self.channel >= len(image):
+            raise ValueError(f"`channel` must be below {len(image)}, the number of channels, got {self.channel}.")
+        parts = {key: item.get(key) for key in ("label", "pred", "uncertainty")}  # MONAI's may also say None
+        parts["image"] = image[self.channel :]
         planes: dict[str, Any] = {k: None if part is None else part[0].flip(turned) for k, part in parts.items()}
         return contour_picture(
             planes["image"],
@@ -193,7 +199,7 @@ class SavePictures:
     """Ignite handler for MONAI's evaluators that draws each volume, with contours, to ``<case>.png``.
 
     Cases are named by their entry ``case`` in the batch, or else by their image file. Reads the evaluator's output
-    after postprocessing and decollation: ``image`` ``(C, *S)``, of which the first channel is drawn, and ``(1, *S)``:
+    after postprocessing and decollation: ``image`` ``(C, *S)``, of which one channel is drawn, and ``(1, *S)``:
     class indices ``pred`` and, if any, ``label``, and ``uncertainty`` in nats. The patient's left is on the right and
     the back below, whichever way the axes of the file go.
 
@@ -202,9 +208,10 @@ class SavePictures:
         structures: names by class index.
         max_pictures: how many volumes of a run each process draws; all of them by default.
         slices: which slices, or how many; see :func:`contour_picture`.
+        channel: of the image, counted from 0.
 
     Raises:
-        ValueError: while it draws, if ``image`` or ``pred`` is missing, or two images have one name.
+        ValueError: while it draws, if ``image``, ``pred`` or the channel is missing, or two images have one name.
 
     Example:
         >>> import tempfile
@@ -225,9 +232,10 @@ class SavePictures:
         structures: Mapping[int, str] | Mapping[str, str],
         max_pictures: int | None = None,
         slices: int | Sequence[int] | None = None,
+        channel: int = 0,
     ) -> None:
         self.folder = Path(folder)
-        self._pictures = _VolumePictures(structures, max_pictures, slices, steady=False)
+        self._pictures = _VolumePictures(structures, max_pictures, slices, channel=channel, steady=False)
 
     def attach(self, engine: Engine) -> None:
         """Draw after each iteration of ``engine``, and start counting with each of its runs."""
@@ -251,6 +259,7 @@ class TensorBoardPictures:
         structures: names by class index.
         max_pictures: how many volumes.
         slices: which slices, or how many; see :func:`contour_picture`.
+        channel: of the image, counted from 0.
 
     Example:
         >>> import tempfile
@@ -268,9 +277,10 @@ class TensorBoardPictures:
         structures: Mapping[int, str] | Mapping[str, str],
         max_pictures: int = 2,
         slices: int | Sequence[int] = 4,
+        channel: int = 0,
     ) -> None:
         self.history = history
-        self._pictures = _VolumePictures(structures, max_pictures, slices, steady=True)
+        self._pictures = _VolumePictures(structures, max_pictures, slices, channel=channel, steady=True)
 
     def attach(self, engine: Engine) -> None:
         """Draw after each iteration of ``engine``, and start counting with each of its runs."""

@@ -8,6 +8,7 @@ from monai_spct.metrics.volume import (
     format_table,
     score_volume,
     summarize,
+    summary_cells,
     write_scores,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "format_table",
     "score_volume",
     "summarize",
+    "summary_cells",
     "write_scores",
 ]

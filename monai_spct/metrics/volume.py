@@ -36,9 +36,11 @@ __all__ = [
     "format_table",
     "score_volume",
     "summarize",
+    "summary_cells",
     "write_scores",
 ]
 
+_DIGITS = {"dsc": 3, "hd": 1, "hd95": 1}  # that tables show
 _pred_and_label = from_engine(["pred", "label"])
 
 Structures = Mapping[int, str] | Mapping[str, str] | Sequence[str]
@@ -297,14 +299,26 @@ def format_table(summary: Mapping[str, Mapping[str, float]]) -> str:
         | LV | 0.450 ± 0.450 | 53.5 ± 45.5 | 51.5 ± 47.5 | 1 of 2 |
         | mean | 0.450 ± 0.450 | 53.5 ± 45.5 | 51.5 ± 47.5 | 1 of 2 |
     """
-    lines = ["| structure | DSC | HD (mm) | HD95 (mm) | missed |", "|---|---|---|---|---|"]
+    heads, *rows = (f"| {' | '.join(cells)} |" for cells in summary_cells(summary))
+    return "\n".join([heads, "|---|---|---|---|---|", *rows])
+
+
+def summary_cells(summary: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """The cells of that table, row by row, the heads first.
+
+    Args:
+        summary: what :func:`summarize` returns.
+
+    Example:
+        >>> summary_cells(summarize([StructureScore("a", "LV", 0.9, 8.0, 4.0, False)]))[1]
+        ['LV', '0.900 ± 0.000', '8.0 ± 0.0', '4.0 ± 0.0', '0 of 1']
+    """
+    cells = [["structure", "DSC", "HD (mm)", "HD95 (mm)", "missed"]]
     for name, row in summary.items():
         chances = row["n_volumes"] * (len(summary) - 1 if name == "mean" else 1)
-        lines.append(
-            f"| {name} | {row['dsc_mean']:.3f} ± {row['dsc_std']:.3f} | {row['hd_mean']:.1f} ± {row['hd_std']:.1f} "
-            f"| {row['hd95_mean']:.1f} ± {row['hd95_std']:.1f} | {row['n_missed']} of {chances} |"
-        )
-    return "\n".join(lines)
+        values = [f"{row[f'{score}_mean']:.{n}f} ± {row[f'{score}_std']:.{n}f}" for score, n in _DIGITS.items()]
+        cells.append([name, *values, f"{row['n_missed']} of {chances}"])
+    return cells
 
 
 def _hausdorff(found: NDArray[np.bool_], wanted: NDArray[np.bool_], sizes: Sequence[float]) -> tuple[float, float]:

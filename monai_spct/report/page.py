@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from tqdm import tqdm
 
-from monai_spct.files.atomic import replacing
+from monai_spct.files import Part, replacing, write_html
 from monai_spct.functional.spelling import did_you_mean
 from monai_spct.report.figures import draw
 from monai_spct.report.runs import SEED, Run, find_runs
@@ -65,12 +64,9 @@ def write_report(
     target = root / "report" if to is None else Path(to)
     items = enumerate(tqdm(show.items, desc="report", leave=False), 1)
     parts = [_part(number, item, runs, target, data) for number, item in items]
-    environment = Environment(
-        loader=PackageLoader("monai_spct.report", "."), autoescape=True, undefined=StrictUndefined
-    )
     about = _about(runs)
-    page = environment.get_template("page.html").render(title=show.title, about=about, parts=parts)
-    _write(target / "report.html", page.encode())
+    shown = [Part(title=part["title"], html=part["html"], notes=part["notes"]) for part in parts]
+    write_html(target / "report.html", title=show.title, about=about, parts=shown)
     text = [f"# {show.title}", *about]
     for part in parts:
         text += [f"## {part['title']}", part["markdown"]]

@@ -2,11 +2,13 @@
 
 from monai_spct.workflow.errors import cause_of, in_words, put_the_cause_last
 from monai_spct.workflow.folder import bundles_folder, copy
-from monai_spct.workflow.output_dir import lock_output_dir, record_training
+from monai_spct.workflow.output_dir import lock_output_dir, record_command, record_training
+from monai_spct.workflow.page import write_page
 from monai_spct.workflow.processes import join_processes, refuse_processes_apart, synchronize_batch_norms
 from monai_spct.workflow.run import (
     bundle_root,
     check_ensemble,
+    check_patience,
     check_settings,
     flag,
     record_model,
@@ -20,6 +22,7 @@ __all__ = [
     "bundles_folder",
     "cause_of",
     "check_ensemble",
+    "check_patience",
     "check_settings",
     "copy",
     "flag",
@@ -27,6 +30,7 @@ __all__ = [
     "join_processes",
     "lock_output_dir",
     "put_the_cause_last",
+    "record_command",
     "record_model",
     "record_training",
     "refuse_processes_apart",
@@ -34,4 +38,5 @@ __all__ = [
     "synchronize_batch_norms",
     "tell_results",
     "weights",
+    "write_page",
 ]

@@ -1,4 +1,4 @@
-"""Lock and final record of a training's folder."""
+"""Lock of a training's folder, and records of what was done in it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ import json
 import logging
 import os
 import platform
+import shlex
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
 from filelock import FileLock, Timeout
 
 import monai_spct
+from monai_spct.data import Split
 from monai_spct.files.atomic import replacing
 
-__all__ = ["digest", "lock_output_dir", "record_training"]
+__all__ = ["digest", "lock_output_dir", "record_command", "record_training"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,13 +62,19 @@ def lock_output_dir(output_dir: str | os.PathLike[str]) -> None:
     _locks[folder] = lock
 
 
-def record_training(output_dir: str | os.PathLike[str], trainer: Any, settings: Mapping[str, Any]) -> None:
+def record_training(
+    output_dir: str | os.PathLike[str], trainer: Any, settings: Mapping[str, Any], split: Split | None = None
+) -> None:
     """Write ``trained.json``, the record of a complete training, and unlock its folder.
+
+    It has what :func:`record_command` writes, the length of the training, its seed and split, and where there were
+    validations, the mean DSC of the last and of the best one, which ``models/model.pt`` and ``models/best.pt`` hold.
 
     Args:
         output_dir: of the training, where ``eval/history.csv`` is.
         trainer: that has run.
         settings: what the run is made of, for its digest.
+        split: who it was trained and validated on.
 
     Example:
         >>> import json, tempfile
@@ -79,19 +90,53 @@ def record_training(output_dir: str | os.PathLike[str], trainer: Any, settings: 
     """
     if os.environ.get("RANK", "0") != "0":
         return
-    folder = Path(str(output_dir)).absolute()
+    folder, done = Path(str(output_dir)).absolute(), trainer.state
+    history = _history(folder / "eval" / "history.csv")
+    record_command(
+        folder / "trained.json",
+        epochs=done.epoch,
+        max_epochs=done.max_epochs,
+        stopped_early=done.epoch < done.max_epochs,
+        # of all iterations, also before an interruption
+        seconds=round(sum(row["seconds"] for row in history) * done.epoch_length, 3) if history else None,
+        validation=_validation(history),
+        seed=settings.get("seed"),
+        split=[] if split is None else split.describe().splitlines(),
+        digest=digest(settings),
+    )
+    if folder in _locks:
+        _locks.pop(folder).release()
+
+
+def record_command(path: str | os.PathLike[str], **facts: Any) -> None:
+    """Write how the files beside ``path`` were made: command, folder, time, versions and commit. Only rank 0 writes.
+
+    Args:
+        path: of the JSON file.
+        facts: what else is known of it.
+
+    Example:
+        >>> import json, tempfile
+        >>> from pathlib import Path
+        >>> from monai_spct.workflow import record_command
+        >>> path = Path(tempfile.mkdtemp()) / "evaluated.json"
+        >>> record_command(path, scored="test")
+        >>> list(json.loads(path.read_text()))
+        ['scored', 'command', 'folder', 'ended', 'versions', 'commit']
+    """
+    if idist.get_rank() > 0:
+        return
     record = {
-        "epochs": trainer.state.epoch,
-        "seconds": _seconds(folder / "eval" / "history.csv", trainer.state.epoch_length),
+        **facts,
+        "command": shlex.join(sys.orig_argv),
+        "folder": str(Path.cwd()),
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), "monai_spct": monai_spct.__version__}
         | {name: version(name) for name in ("monai", "torch", "pytorch-ignite", "numpy")},
         "commit": _commit(),
-        "digest": digest(settings),
     }
-    with replacing(folder / "trained.json", "w") as file:
+    with replacing(path, "w") as file:
         json.dump(record, file, indent=2)
-    if folder in _locks:
-        _locks.pop(folder).release()
 
 
 def digest(settings: Mapping[str, Any]) -> str:
@@ -105,12 +150,21 @@ def digest(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
 
 
-def _seconds(history: Path, epoch_length: int) -> float | None:
-    """Time of all iterations, also before an interruption."""
-    if not history.is_file():
+def _history(path: Path) -> list[dict[str, float]]:
+    """The rows of ``history.csv``, without empty values; handlers, which write it, are above this layer."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def _validation(history: Sequence[Mapping[str, float]]) -> dict[str, Any] | None:
+    """The last validation, and the first one that was not surpassed, as ``SaveBest`` has it."""
+    scored = [(int(row["epoch"]), row["validation_mean_dsc"]) for row in history if "validation_mean_dsc" in row]
+    if not scored:
         return None
-    with history.open(encoding="utf-8", newline="") as file:
-        return round(sum(float(row["seconds"]) for row in csv.DictReader(file)) * epoch_length, 3)
+    found = {"last": scored[-1], "best": max(scored, key=lambda one: one[1])}
+    return {name: {"epoch": epoch, "mean_dsc": dsc} for name, (epoch, dsc) in found.items()}
 
 
 def _commit() -> str | None:

@@ -26,14 +26,17 @@ from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow, Referenc
 from monai_spct.data import Split, seen_ranges
 from monai_spct.data.rules import SIDE
 from monai_spct.files.atomic import replacing
+from monai_spct.functional.checks import at_least
 from monai_spct.functional.spelling import did_you_mean, nearest
 from monai_spct.workflow.comparison import without_places
 from monai_spct.workflow.errors import put_the_cause_last
+from monai_spct.workflow.page import read_record, validation_in_words
 from monai_spct.workflow.processes import refuse_processes_apart
 
 __all__ = [
     "bundle_root",
     "check_ensemble",
+    "check_patience",
     "check_settings",
     "flag",
     "record_model",
@@ -321,11 +324,34 @@ def _as_json(node: Any) -> Any:
     return str(node) if isinstance(node, os.PathLike) else f"{type(node).__module__}.{type(node).__qualname__}"
 
 
+def check_patience(patience: int | None, split: Split) -> None:
+    """Refuse early stopping that could never stop.
+
+    Args:
+        patience: number of validations, or None.
+        split: of the training.
+
+    Raises:
+        ValueError: if ``patience`` is no whole number of at least 1, or there is nobody to validate on.
+
+    Example:
+        >>> from monai_spct.data import Split
+        >>> from monai_spct.workflow import check_patience
+        >>> check_patience(5, Split([], [], [], []))
+        Traceback (most recent call last):
+        ...
+        ValueError: `patience` counts validations, and there are no validation patients: `num_validation` decides.
+    """
+    if patience is not None and at_least("patience", patience, 1) and not split.validation:
+        decides = "`num_validation`" if split.datalist is None else f"the list `validation` of {split.datalist}"
+        raise ValueError(f"`patience` counts validations, and there are no validation patients: {decides} decides.")
+
+
 def tell_results(output_dir: str | Path) -> None:
-    """Print where the results of a training are, and the command that evaluates it. Only rank 0 prints.
+    """Print where the results of a training are, how good its validations were, and the command that evaluates it.
 
     What evaluation and prediction must have in common with the training (grid, network, structures, split, ...) is in
-    ``models/model.json``, where :func:`check_settings` finds it beside the weights.
+    ``models/model.json``, where :func:`check_settings` finds it beside the weights. Only rank 0 prints.
 
     Args:
         output_dir: of the training.
@@ -334,6 +360,7 @@ def tell_results(output_dir: str | Path) -> None:
         >>> from monai_spct.workflow import tell_results
         >>> tell_results("runs/first")
         weights:      runs/first/models/model.pt
+        page:         runs/first/index.html
         curves:       runs/first/eval/curves.png
         TensorBoard:  tensorboard --logdir runs/first/eval
     """
@@ -342,9 +369,12 @@ def tell_results(output_dir: str | Path) -> None:
     folder, run = Path(output_dir), _Run.find()
     lines = [
         f"weights:      {folder / 'models' / 'model.pt'}",
+        f"page:         {folder / 'index.html'}",
         f"curves:       {folder / 'eval' / 'curves.png'}",
         f"TensorBoard:  {shlex.join(['tensorboard', '--logdir', str(folder / 'eval')])}",
     ]
+    if said := validation_in_words(read_record(folder / "trained.json")):
+        lines.insert(0, f"validation:   {said}")
     if run is not None and "trainer" in run.base().get("train", {}) and (file := run.file("evaluate")):
         base = run.base()
         changed = [key for key in (*_OF_A_COMMAND, "output_dir") if run.config.get(key) != base.get(key)]

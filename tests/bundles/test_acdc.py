@@ -1,6 +1,7 @@
 """The bundle for ACDC does what its user asks on the command line, or says why not: on phantoms, and on real data."""
 
 import csv
+import html
 import json
 import logging
 import math
@@ -25,7 +26,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from monai_spct.data import VolumeReader, acdc_cases, split_cases
 from monai_spct.handlers import read_history
 from monai_spct.metrics import case_name
-from monai_spct.workflow import copy
+from monai_spct.workflow import copy, write_page
 from tests.bundles.little import (
     BACKBONE,
     BUNDLES,
@@ -200,8 +201,11 @@ def test_patients_slices_and_validations_are_printed(runs):
 
 
 def test_the_last_lines_say_where_everything_is_and_what_to_run_next(runs, data):
-    weights, curves, board, evaluate = runs.train.stdout.strip().splitlines()[-4:]
-    for line, name in ((weights, "models/model.pt"), (curves, "eval/curves.png")):
+    score, weights, page, curves, board, evaluate = runs.train.stdout.strip().splitlines()[-6:]
+    dsc = [row["validation_mean_dsc"] for row in read_history(runs.output / "eval" / "history.csv")]
+    assert score.startswith(f"validation:   mean DSC {dsc[-1]:.3f} in epoch 2, the last (model.pt); ")
+    assert score.endswith("none was better (best.pt)" if dsc[1] > dsc[0] else "in epoch 1, the best (best.pt)")
+    for line, name in ((weights, "models/model.pt"), (page, "index.html"), (curves, "eval/curves.png")):
         path = Path(line.split(maxsplit=1)[1])
         assert path == runs.output / name
         assert path.is_file()
@@ -211,6 +215,21 @@ def test_the_last_lines_say_where_everything_is_and_what_to_run_next(runs, data)
     given = dict(zip(words[5::2], words[6::2], strict=True))
     assert Path(given.pop("--config_file")).samefile(config("evaluate"))
     assert given == {"--dataset_dir": str(data), "--output_dir": str(runs.output)}
+
+
+def test_the_page_has_the_commands_as_they_were_typed(runs):
+    assert (runs.output / "index.html").is_file()
+    for name in ("trained.json", "eval/evaluated.json", "predictions/predicted.json"):
+        done = {"t": runs.train, "e": runs.evaluate, "p": runs.inference}[Path(name).name[0]]
+        record = json.loads((runs.output / name).read_text())
+        assert shlex.split(record["command"]) == done.args
+    write_page(runs.output)  # as the last of them does: here, two ran at once
+    page = html.unescape((runs.output / "index.html").read_text())
+    for text in (shlex.join(runs.train.args), shlex.join(runs.inference.args), "unlabeled: 2 patients, 4 cases"):
+        assert text in page
+    pictures = re.findall('src="([^"]*)"', page)
+    assert len(pictures) == 6  # the curves, two scored cases and three predictions
+    assert all((runs.output / picture).is_file() for picture in pictures)
 
 
 def test_scores_are_there_for_each_volume_and_structure_and_on_the_screen(runs, data):
@@ -373,6 +392,21 @@ def test_the_overlay_of_the_guide_switches_deterministic_algorithms_on(tmp_path,
         assert torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_a_training_stops_early_and_stays_so_and_needs_someone_to_validate_on(tmp_path, data):
+    assert "`patience` counts validations" in failure(lambda: training(data, tmp_path, patience=1))
+    settings = {"max_epochs": 40, "epoch_length": 1, "num_validation": 1, "val_interval": 1, "learning_rate": 1e-9}
+    trained(data, tmp_path, overlay("labeled_only"), patience=2, **settings)
+    record, history = json.loads((tmp_path / "trained.json").read_text()), read_history(tmp_path / "eval/history.csv")
+    dsc = [row["validation_mean_dsc"] for row in history]
+    assert record["stopped_early"]
+    assert record["epochs"] == len(history) < 40
+    assert max(dsc[:-2]) >= max(dsc[-2:])
+    weights = (tmp_path / "models" / "model.pt").read_bytes()
+    trained(data, tmp_path, overlay("labeled_only"), patience=2, resume=True, **settings)
+    assert (tmp_path / "models" / "model.pt").read_bytes() == weights
+    assert read_history(tmp_path / "eval" / "history.csv") == history
 
 
 @pytest.mark.parametrize("name", ["max_epochs", "train#trainer#max_epochs"])
@@ -568,7 +602,12 @@ def test_a_run_that_starts_anew_leaves_nothing_of_another_one_among_its_files(tm
     assert written(tmp_path / "previous_1") == first
     second = {name for name in written(tmp_path) if not name.startswith("previous_1")}
     models = {f"models/{name}" for name in ("best.pt", "last.pt", "model.json", "model.pt")}
-    assert {name for name in second if "tfevents" not in name} == {"eval/history.csv", "trained.json", *models}
+    assert {name for name in second if "tfevents" not in name} == {
+        "eval/history.csv",
+        "index.html",
+        "trained.json",
+        *models,
+    }
     assert len(read_history(tmp_path / "eval" / "history.csv")) == 1
 
 

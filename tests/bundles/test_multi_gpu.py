@@ -54,7 +54,7 @@ def test_one_of_them_writes_and_speaks(together):
     events = {name for name in files if "tfevents" in name}
     models = {f"models/{name}" for name in ("best.pt", "last.pt", "last_1.pt", "model.json", "model.pt")}
     records = {f"eval/{name}" for name in ("curves.png", "history.csv")}
-    assert files - events == {"trained.json", *records, *models}
+    assert files - events == {"index.html", "trained.json", *records, *models}
     assert len({name.split(".")[-2] for name in events}) == 1  # the process
     assert done.stdout.count("\nvalidation: 3 patients, 3 cases\n") == 1
     best = re.findall("Got new best metric of mean_dsc: .*", done.stdout)

@@ -258,6 +258,22 @@ def test_an_engine_that_gives_no_single_volumes_is_told_so(tmp_path):
         engine.run([[{"image": torch.ones(1, 8, 8, 2)}]])
 
 
+def test_the_channel_that_one_asks_for_is_drawn(tmp_path):
+    pred = torch.nn.functional.pad(torch.ones(1, 8, 8, 2), (1, 1, 4, 12, 4, 12))
+    channels = [torch.rand(1, 24, 24, 4, generator=torch.Generator().manual_seed(n)) for n in range(2)]
+
+    def drawn(name: str, image: torch.Tensor, channel: int) -> bytes:
+        engine = Engine(lambda _, batch: batch)
+        SavePictures(tmp_path / name, structures={1: "LV"}, channel=channel).attach(engine)
+        engine.run([[{"case": "a", "image": image, "pred": pred}]])
+        return (tmp_path / name / "a.png").read_bytes()
+
+    both = torch.cat(channels)
+    assert drawn("second of two", both, 1) == drawn("second alone", channels[1], 0) != drawn("first", both, 0)
+    with pytest.raises(ValueError, match="`channel` must be below 2, the number of channels, got 2"):
+        drawn("third", both, 2)
+
+
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=["left and right", "front and back", "both"])
 def test_whichever_way_a_file_goes_its_picture_is_the_same(tmp_path, axes):
     """ACDC's files go to the left and the back, those of the Decathlon mostly the other way around."""
