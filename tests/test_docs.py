@@ -3,6 +3,7 @@ import inspect
 import json
 import re
 import shlex
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
@@ -176,6 +177,19 @@ def test_a_page_is_well_made(page):
     for block in blocks(text, "json"):
         json.loads(block)
     assert not re.search(r"/(work|tmp|home|root)/", text)
+
+
+def test_the_links_of_the_readme_hold_where_it_is_shown_alone():
+    """PyPI shows it without the files beside it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    home = project["urls"]["Homepage"]
+    raw = home.replace("github.com", "raw.githubusercontent.com")
+    links = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(links) > 10
+    for link in [*links, *project["urls"].values()]:
+        assert link.startswith("https://")
+        if match := re.match(rf"(?:{home}/blob|{raw})/main/([^#]*)", link):
+            assert (ROOT / match[1]).is_file(), link
 
 
 def test_the_term_of_the_guide_joins_the_objective(tmp_path, monkeypatch):
