@@ -1,5 +1,6 @@
 """How the documentation is built: ``sphinx-build -W --keep-going -n -b html docs docs/_build/html``."""
 
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -84,6 +85,12 @@ def _formula(self, node):
     raise nodes.SkipNode
 
 
+def _keep_options_whole(app, page, template, context, doctree):
+    """Lines break before an option such as ``--seed``, not within it."""
+    context["body"] = re.sub(r"(?<=[\s>])--\w[\w#-]*", r'<span class="option">\g<0></span>', context.get("body", ""))
+
+
 def setup(app):
     app.connect("autodoc-process-signature", _shorten)
+    app.connect("html-page-context", _keep_options_whole)
     app.add_html_math_renderer("pictures", (_formula, None), (_formula, None))
