@@ -29,7 +29,7 @@ _OF_A_SPLIT = {  # keys that a datalist replaces
 }
 _OF_THE_DATA = (  # keys that prediction has in common with the training
     *("structures", "in_channels", "spatial_dims", "label_values", "intensity", "resampling", "crop_size", "backbone"),
-    *("largest_component", "structures_touch"),
+    *("largest_component", "structures_touch", "test_time_augmentation"),
 )
 
 

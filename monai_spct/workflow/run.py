@@ -59,6 +59,7 @@ _OF_A_TRAINING = {
 }
 _WRITTEN_OTHERWISE = ("cases", "loaded", "network_def", "resampled")  # in files of a training
 _OF_A_COMMAND = ("dataset_dir", "datalist")
+_OF_A_PREDICTION = {"seen", "crop_size", "largest_component", "structures_touch", "test_time_augmentation"}
 _RENAMED = {  # keys and components of former versions
     **{"EvaluationNetwork": "Discriminator", "Weighted": "WeightedTerm", "move": "transform"},
     **{"SliceDataset": "VolumeDataset"},
@@ -104,9 +105,12 @@ class _Run:
         return dict(parser.get())
 
     def base(self) -> dict[str, Any]:
-        """The bundle's own file that the config was made from: all its keys are there."""
-        files = [self.own(name) for name in ("train", "evaluate", "inference")]
-        return max((file for file in files if file.keys() <= self.config.keys()), key=len, default={})
+        """The bundle's own file that the config was made from: all its keys are there.
+
+        An evaluation may be an overlay on the training, as in the model zoo.
+        """
+        files = (self.own(name) for name in ("evaluate", "inference", "train"))
+        return next((file for file in files if file and file.keys() <= self.config.keys()), {})
 
 
 def bundle_root() -> str:
@@ -454,7 +458,7 @@ def check_ensemble(path: str | Path) -> None:
         return
     base = run.own("evaluate")
     theirs, mine = {**base, **_read_model(file)}, {**base, **_of_the_model(run)}
-    keys = sorted((theirs.keys() | mine.keys()) - {"seen", "crop_size", "largest_component", "structures_touch"})
+    keys = sorted((theirs.keys() | mine.keys()) - _OF_A_PREDICTION)
     if other := [f"`{key}`" for key in keys if theirs.get(key) != mine.get(key)]:
         raise ValueError(f"the networks of {path} were trained with other settings: give the same {', '.join(other)}.")
 

@@ -688,6 +688,14 @@ def test_scores_are_those_of_the_patients_and_the_grid_that_were_asked_for(tmp_p
         assert float(row["hd"]) == pytest.approx(math.hypot(*sizes), rel=1e-4)
 
 
+def test_an_evaluation_may_be_an_overlay_on_the_training_as_in_the_model_zoo(tmp_path, data, runs, caplog):
+    shutil.copytree(runs.output / "models", tmp_path / "models")
+    settings = {**BACKBONE, "dataset_dir": data, "output_dir": tmp_path, "max_pictures": 0}
+    workflow("train", config("evaluate"), **settings).run()
+    assert scores(tmp_path) == scores(runs.output)
+    assert "differ from those of the training" not in caplog.text
+
+
 # finds a voxel's class in its intensity, which is scaled to [0, 1] when the network sees it
 READS = "$lambda image, network: torch.cat([1 - (image * 3 - c).abs().clamp(max=1) for c in range(4)], 1)"
 

@@ -205,7 +205,8 @@ def test_slices_smaller_than_the_crop_are_padded(bundle, size):
 
 def test_what_is_recommended_is_made_of_overlays_that_there_are():
     parts = [METHODS / "cutmix.json", NETWORKS / "residual_unet.json"]
-    assert read(METHODS / "best.json") == {**read(parts[0]), **read(parts[1]), "largest_component": True}
+    own = {"largest_component": True, "test_time_augmentation": "$@spatial_dims == 2"}
+    assert read(METHODS / "best.json") == {**read(parts[0]), **read(parts[1]), **own}
 
 
 @pytest.mark.parametrize("config", [RUNS["acdc-evaluate"], RUNS["acdc-inference"]], ids=["evaluate", "inference"])
