@@ -36,10 +36,14 @@ author = "The monai_spct developers"
 copyright = author
 release = version = monai_spct.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+nb_execution_mode = "cache"  # in a new clone, all of a notebook is run
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600  # seconds, for each of its cells
+nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
