@@ -24,7 +24,7 @@ import monai_spct
 from monai_spct.data import Split
 from monai_spct.files.atomic import replacing
 
-__all__ = ["digest", "lock_output_dir", "record_command", "record_training"]
+__all__ = ["as_typed", "digest", "lock_output_dir", "record_command", "record_training"]
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def record_command(path: str | os.PathLike[str], **facts: Any) -> None:
         return
     record = {
         **facts,
-        "command": shlex.join(sys.orig_argv),
+        "command": as_typed(sys.orig_argv),
         "folder": str(Path.cwd()),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), "monai_spct": monai_spct.__version__}
@@ -137,6 +137,22 @@ def record_command(path: str | os.PathLike[str], **facts: Any) -> None:
     }
     with replacing(path, "w") as file:
         json.dump(record, file, indent=2)
+
+
+def as_typed(words: Sequence[str], *, between: str = " ") -> str:
+    """A command for a shell, as one would type it: double quotes around lists of files, which have single ones within.
+
+    Args:
+        words: of the command.
+        between: what stands before an option.
+
+    Example:
+        >>> from monai_spct.workflow.output_dir import as_typed
+        >>> print(as_typed(["python", "--files", "['a','b']"]))
+        python --files "['a','b']"
+    """
+    simple = [f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word) for word in words]
+    return "".join(f"{between if word.startswith('--') else ' '}{word}" for word in simple).lstrip()
 
 
 def digest(settings: Mapping[str, Any]) -> str:

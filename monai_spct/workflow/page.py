@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import os
+import shlex
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from markupsafe import Markup
 
 from monai_spct.files import Part, write_html
 from monai_spct.metrics import summary_cells
+from monai_spct.workflow.output_dir import as_typed
 
 __all__ = ["read_record", "validation_in_words", "write_page"]
 
@@ -149,7 +151,8 @@ def _origin_part(records: Mapping[str, Mapping[str, Any]]) -> Part:
             facts = {key: record[key] for key in ("ended", "seed", "weights", "scored") if record.get(key) is not None}
             facts |= record["versions"] | ({"commit": record["commit"]} if record["commit"] else {})
             note = ", ".join(f"{key} {value}" for key, value in facts.items())
-            commands.append((f"{name.capitalize()}, in {record['folder']}", record["command"], note))
+            command = as_typed(shlex.split(record["command"]), between=" \\\n    ")
+            commands.append((f"{name.capitalize()}, in {record['folder']}", command, note))
     lines = [line.split(": ", 2) for line in records["training"].get("split", [])]
     details = [(f"{name}: {count}", " ".join(who) or "nobody") for name, count, *who in lines]
     return Part(title="How it was made", commands=commands, details=details)

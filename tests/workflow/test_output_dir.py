@@ -1,4 +1,5 @@
 import json
+import shlex
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import pytest
 from filelock import FileLock
 from ignite.engine import Engine
 
-from monai_spct.workflow import lock_output_dir, output_dir, record_training
+from monai_spct.workflow import lock_output_dir, output_dir, record_command, record_training
 
 HOLDER = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('locked', flush=True); \
 sys.stdin.read()"
@@ -51,6 +52,23 @@ def test_the_record_counts_what_was_trained_before_an_interruption(tmp_path):
     record = json.loads((tmp_path / "trained.json").read_text())
     assert (record["epochs"], record["seconds"]) == (2, 3.0)
     assert record["versions"].keys() == {"python", "monai_spct", "monai", "torch", "pytorch-ignite", "numpy"}
+
+
+def test_the_command_is_on_record_as_one_would_type_it(tmp_path, monkeypatch):
+    words = [
+        "python",
+        "-m",
+        "monai.bundle",
+        "--config_file",
+        "['a.json','b c.json']",
+        "--device",
+        "$torch.device('cpu')",
+    ]
+    monkeypatch.setattr(sys, "orig_argv", words)
+    record_command(tmp_path / "record.json")
+    command = json.loads((tmp_path / "record.json").read_text())["command"]
+    assert shlex.split(command) == words
+    assert """ --config_file "['a.json','b c.json']" --device """ in command
 
 
 def test_of_several_processes_the_first_one_locks_and_records(tmp_path, monkeypatch):
