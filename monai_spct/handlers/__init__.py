@@ -11,6 +11,7 @@ from monai_spct.handlers.no_foreground import WarnOfNoForeground
 from monai_spct.handlers.pictures import SavePictures, TensorBoardPictures, contour_picture
 from monai_spct.handlers.predictions import SavePredictions
 from monai_spct.handlers.progress import Progress, scalars, track_scalars
+from monai_spct.handlers.ranking import SaveRanking
 from monai_spct.handlers.scores import SaveInferenceTime, SaveScores
 from monai_spct.handlers.stop_early import StopEarly
 
@@ -27,6 +28,7 @@ __all__ = [
     "SaveInferenceTime",
     "SavePictures",
     "SavePredictions",
+    "SaveRanking",
     "SaveScores",
     "SeedEachIteration",
     "Sigterm",

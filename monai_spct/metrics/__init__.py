@@ -1,5 +1,6 @@
-"""Metrics per volume and structure, in millimeters."""
+"""Metrics per volume and structure, in millimeters, and what is to be expected of them without a truth."""
 
+from monai_spct.metrics.expected import expected_dice
 from monai_spct.metrics.volume import (
     StructureScore,
     VolumeScores,
@@ -17,6 +18,7 @@ __all__ = [
     "VolumeScores",
     "case_name",
     "dice",
+    "expected_dice",
     "format_table",
     "score_volume",
     "summarize",

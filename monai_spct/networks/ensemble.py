@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from monai_spct.functional import log_softmax, mixture
+from monai_spct.functional import entropy, log_softmax, mixture
 from monai_spct.functional.checks import at_least
 
-__all__ = ["Ensemble", "Vote", "build_ensemble", "compiled", "frozen_copy"]
+__all__ = ["Ensemble", "Vote", "VoteWithEntropy", "build_ensemble", "compiled", "frozen_copy"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -80,6 +80,34 @@ class Vote(Ensemble):
     def logits(self, image: Tensor) -> Tensor:
         """Log-probabilities ``(1, B, C, *S)`` of the vote for images ``(B, C_in, *S)``."""
         return mixture(log_softmax(super().logits(image), dim=2)).unsqueeze(0)
+
+
+class VoteWithEntropy(Ensemble):
+    """An ensemble in evaluation mode that says behind its vote how undecided its networks are by themselves.
+
+    The entropy of the vote less their mean entropy is the generalized Jensen-Shannon divergence of the networks. Vote
+    and mean entropy are means, and stay so when predictions of windows and of flipped images are averaged.
+
+    Args:
+        ensemble: of the networks.
+
+    Example:
+        >>> import torch
+        >>> from monai_spct.networks import ENet, Ensemble
+        >>> from monai_spct.networks.ensemble import VoteWithEntropy
+        >>> both, images = VoteWithEntropy(Ensemble([ENet(), ENet()])).eval(), torch.rand(2, 1, 32, 32)
+        >>> both(images).shape
+        torch.Size([2, 5, 32, 32])
+    """
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__(list(ensemble.networks))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """``(B, C_in, *S)`` to the mean softmax and, as the last channel, the mean entropy, ``(B, C + 1, *S)``."""
+        logits = self.logits(image)
+        each = entropy(log_softmax(logits, dim=2), dim=2).mean(0)
+        return torch.cat([torch.softmax(logits, dim=2).mean(dim=0), each.unsqueeze(1)], dim=1)
 
 
 def build_ensemble(network: Callable[[], nn.Module], *, num_views: int, seed: int) -> Ensemble:

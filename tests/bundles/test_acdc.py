@@ -268,6 +268,18 @@ def test_curves_and_pictures_can_be_looked_at(runs, data):
         assert [image.step for image in events.Images(tag)] == [1, 2]
 
 
+def test_cases_are_ranked_by_how_certain_the_networks_are(runs, data):
+    for folder, expected in (
+        ("eval", names(lists(data, 1).test)),
+        ("predictions", [case_name(path) for path in runs.images.rglob("*.nii.gz")]),
+    ):
+        with (runs.output / folder / "ranking.csv").open(encoding="utf-8") as file:
+            table = list(csv.DictReader(file))
+        assert sorted(row["case"] for row in table) == sorted(expected)
+        assert all(Path(row["image"]).is_file() and float(row["disagreement"]) > 0 for row in table)
+        assert ("dsc" in table[0]) == (folder == "eval")
+
+
 def test_maps_of_entropy_are_below_the_contours(runs):
     magma = np.array([0.716387, 0.214982, 0.47529])  # the middle of the scale
     for path in (runs.output / "predictions" / "pictures").glob("*"):
