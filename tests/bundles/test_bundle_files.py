@@ -145,7 +145,7 @@ def test_what_two_configs_share_they_say_alike(bundle, one, other):
         (
             "evaluate",
             "inference",
-        ): "cases ckpt_path dataset evaluator handlers initialize loaded postprocessing resampled",
+        ): "cases ckpt_path dataset evaluator handlers initialize loaded postprocessing resampled run",
     }[one, other].split()
     shared = first.keys() & second.keys()
     assert shared >= {
