@@ -80,8 +80,8 @@ class _Slice:
 def _slice(path: Path, itk: Any) -> _Slice:
     header = itk.GDCMImageIO.New(FileName=str(path))
     try:
-        readable = header.CanReadFile(str(path))
-        header.ReadImageInformation()
+        if readable := header.CanReadFile(str(path)):
+            header.ReadImageInformation()
     except RuntimeError:
         readable = False
     if not readable:
