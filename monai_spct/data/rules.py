@@ -211,7 +211,7 @@ def slice_axes(volumes: Mapping[str, tuple[tuple[int, ...], ArrayLike]]) -> str 
         return None
     return (
         f"slices lie along the last axis, and those of {len(others)} of {len(volumes)} images seem to lie along "
-        f"another one: {', '.join(others)}."
+        f"another one, unless `resampling` turns them: {', '.join(others)}."
     )
 
 
