@@ -92,10 +92,8 @@ def write_page(output_dir: str | os.PathLike[str]) -> None:
     parts.append(_origin_part(records))
     if cases:
         parts.append(_cases_part(folder, cases))
-    drawn = folder / "predictions" / "pictures"
-    if names := sorted(path.relative_to(drawn).with_suffix("").as_posix() for path in drawn.rglob("*.png")):
-        pictures = [(quote(f"predictions/pictures/{name}.png"), name) for name in names]
-        parts.append(Part(title="Predictions", pictures=pictures))
+    if (ranking := folder / "predictions" / "ranking.csv").is_file():
+        parts.append(_predictions_part(folder, ranking))
     about = _about(records["training"])
     if summary:
         who = f"{records['evaluation'].get('scored', '')} volumes".lstrip()
@@ -142,6 +140,19 @@ def _cases_part(folder: Path, cases: Mapping[str, list[dict[str, str]]]) -> Part
         table.append([name, *values, f"{mean:.3f}", *(f"{_mean(rows, score):.1f}" for score in ("hd", "hd95"))])
     note = Markup("As numbers: {}").format(_link("eval/scores.csv"))
     return Part(title="Cases, the worst first", tables=[table], pictures=pictures, notes=[note])
+
+
+def _predictions_part(folder: Path, ranking: Path) -> Part:
+    with ranking.open(encoding="utf-8", newline="") as file:
+        expected = {row["case"]: float(row["expected_dsc"]) for row in csv.DictReader(file)}
+    drawn = {case: f"predictions/pictures/{case}.png" for case in expected}
+    pictures = [
+        (quote(file), f"{case}: expected mean DSC {expected[case]:.3f}")
+        for case, file in drawn.items()
+        if (folder / file).is_file()
+    ]
+    note = Markup("As numbers: {}").format(_link("predictions/ranking.csv"))
+    return Part(title="Predictions, the least certain first", pictures=pictures, notes=[note])
 
 
 def _origin_part(records: Mapping[str, Mapping[str, Any]]) -> Part:

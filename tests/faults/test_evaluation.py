@@ -63,8 +63,8 @@ def test_an_evaluation_has_all_scores_or_none(data, own_data, whole, tmp_path, w
     shutil.rmtree(own_data)
     shutil.copytree(data, own_data)
     predicting("evaluate", own_data, output, **settings).run()
-    results = [f"eval/{name}" for name in ("evaluated.json", "inference_time.json", "scores.csv", "summary.json")]
-    assert files(output) == [*results, "index.html"]
+    tables = ("inference_time.json", "ranking.csv", "scores.csv", "summary.json")
+    assert files(output) == ["eval/evaluated.json", *(f"eval/{name}" for name in tables), "index.html"]
     for name in ("scores.csv", "summary.json"):
         assert (output / "eval" / name).read_text() == (whole / "eval" / name).read_text()
 

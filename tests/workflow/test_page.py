@@ -68,9 +68,16 @@ def test_a_page_has_scores_curves_pictures_and_how_they_were_made(tmp_path):
     train(folder, {2: 0.5, 4: 0.8, 6: 0.7})
     evaluate(folder)
     picture(folder / "predictions" / "pictures" / "new.png")
+    (folder / "predictions" / "ranking.csv").write_text("case,image,expected_dsc\nother,,0.25\nnew,,0.75\n")
     write_page(folder)
     page = Page(folder / "index.html")
-    assert page.heads == ["Scores", "Training", "How it was made", "Cases, the worst first", "Predictions"]
+    assert page.heads == [
+        "Scores",
+        "Training",
+        "How it was made",
+        "Cases, the worst first",
+        "Predictions, the least certain first",
+    ]
     for text in (
         "run <1>",
         "Trained for 6 epochs",
@@ -84,7 +91,7 @@ def test_a_page_has_scores_curves_pictures_and_how_they_were_made(tmp_path):
     heads = ["case", "DSC A & B", "DSC LV", "mean DSC", "mean HD (mm)", "mean HD95 (mm)"]
     assert by_case[:2] == [heads, [ODD, "0.300", "0.300", "0.300", "9.0", "4.5"]]
     assert [row[0] for row in by_case[1:]] == [ODD, "middle", "good"]
-    assert page.captions == [f"{ODD}: mean DSC 0.300", "good: mean DSC 0.900", "new"]
+    assert page.captions == [f"{ODD}: mean DSC 0.300", "good: mean DSC 0.900", "new: expected mean DSC 0.750"]
     assert len(page.commands) == 2
     assert all("pytest" in command for command in page.commands), "this is how these were started"
     for text in (
