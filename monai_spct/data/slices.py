@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from monai_spct.data import rules
 from monai_spct.data.slice_cache import SliceCache, StoredSlices
+from monai_spct.functional.checks import in_unit_interval
 
 __all__ = ["VolumeDataset"]
 
@@ -52,6 +53,8 @@ class VolumeDataset(Dataset[Any]):
             empty.
         num_classes: number of classes, background included; those that no label has are warned of. Not checked by
             default.
+        structure_share: with a seed, the probability of an item that shows a structure instead of the one at ``index``.
+            Structures are drawn alike, however rare they are, and then one of the items that show it.
 
     Raises:
         ValueError: if a case lacks one of the keys, no case has a slice, or there is a ``cache_dir`` and the transform
@@ -86,8 +89,10 @@ class VolumeDataset(Dataset[Any]):
         progress: str | None = None,
         cache_dir: str | PathLike[str] | None = None,
         num_classes: int | None = None,
+        structure_share: float = 0.0,
     ) -> None:
         self.spatial_dims = spatial_dims
+        self.structure_share = in_unit_interval("structure_share", structure_share)
         self.keys = tuple(keys)
         self.augment = augment if augment is None or isinstance(augment, Compose) else Compose(augment)
         self.R = np.random.RandomState()
@@ -104,11 +109,14 @@ class VolumeDataset(Dataset[Any]):
         self.places = [(v, s) for v, volume in enumerate(self.volumes) for s in range(len(volume[self.keys[0]]))]
         if cases and not self.places:
             raise ValueError(f"none of the {len(cases)} cases has a slice.")
-        if cases and num_classes is not None:
-            labels = [volume["label"] for volume in self.volumes]
-            seen = {value for label in labels for s in range(len(label)) for value in torch.unique(label[s]).tolist()}
-            if problem := rules.unseen_classes(seen, num_classes):
-                warnings.warn(problem, stacklevel=2)
+        showing: dict[int, list[int]] = {}  # the items of each class
+        if num_classes is not None or structure_share:
+            for index, (volume, position) in enumerate(self.places):
+                for value in torch.unique(self.volumes[volume]["label"][position]).tolist():
+                    showing.setdefault(value, []).append(index)
+        if cases and num_classes is not None and (problem := rules.unseen_classes(showing, num_classes)):
+            warnings.warn(problem, stacklevel=2)
+        self._showing = [items for value, items in sorted(showing.items()) if value > 0]
         if not hidden:
             slices = f"{len(self.places)} slices of " if spatial_dims == 2 else ""
             logger.info(f"{progress}: {slices}{len(cases)} volumes")
@@ -138,10 +146,15 @@ class VolumeDataset(Dataset[Any]):
     def __getitem__(self, draw: int | tuple[int, int]) -> Any:
         """One item, ``(C, *S)`` for each key; with its augmentation if ``draw`` has a seed."""
         index, seed = draw if isinstance(draw, tuple) else (draw, None)
+        if seed is not None:
+            self.R.seed(seed)
+            # no draw without a choice
+            if self.structure_share and self._showing and self.R.uniform() < self.structure_share:
+                items = self._showing[self.R.randint(len(self._showing))]
+                index = items[self.R.randint(len(items))]
         volume, position = self.places[index]
         item: Any = {key: value[position] for key, value in self.volumes[volume].items()}
         if self.augment is not None and seed is not None:
-            self.R.seed(seed)
             _draw_from(self.augment, self.R)
             with _untracked():
                 # copies, since some transforms write into their argument, which is a view of the volume

@@ -137,7 +137,11 @@ def choose(found: Survey, machine: Machine, *, structures: Sequence[str] | None 
     return [
         *choices,
         *_on_a_grid(found, machine),
-        Choice("structure_share", 0.33, "a third of the labeled crops show a structure, however small it is"),
+        Choice(
+            "structure_share",
+            0.33,
+            "a third of the labeled crops show a structure; structures are drawn alike, however small",
+        ),
         _pieces("largest_component", found.in_one_piece, "each structure is"),
         _pieces("structures_touch", found.touching, "all structures together are"),
     ]

@@ -115,6 +115,27 @@ def test_a_draw_is_a_function_of_index_and_seed(wrap):
     assert not torch.equal(slices[3, 11]["image"], first)
 
 
+def test_a_share_of_the_slices_shows_a_structure_however_rare():
+    """Of 40 slices, half show one structure, and one the other."""
+
+    def load(_: object) -> dict[str, torch.Tensor]:
+        label = torch.zeros(1, 4, 4, 40)
+        label[..., :20], label[..., 7] = 1, 2
+        return {"image": torch.arange(40.0).expand(1, 4, 4, 40), "label": label}
+
+    def shown(share: float) -> np.ndarray:
+        slices = VolumeDataset([{}], load, structure_share=share)
+        labels = [slices[index, seed]["label"].max() for seed in range(25) for index in range(40)]
+        assert torch.equal(slices[30]["image"], torch.full((1, 4, 4), 30.0))  # without a seed, as asked for
+        return np.bincount(labels, minlength=3) / len(labels)
+
+    np.testing.assert_allclose(shown(0.0), [0.5, 0.475, 0.025])
+    np.testing.assert_allclose(shown(1.0), [0.0, 0.5, 0.5], atol=0.05)
+    np.testing.assert_allclose(shown(0.4), [0.3, 0.485, 0.215], atol=0.05)
+    with pytest.raises(ValueError, match="`structure_share` must lie between 0 and 1, got 2"):
+        shown(2)
+
+
 def test_datasets_may_share_their_transforms():
     one, other = VolumeDataset(CASES, volume_of, NOISE), VolumeDataset(CASES, volume_of, NOISE)
     first = one[2, 11]["image"]
