@@ -18,6 +18,7 @@ from scipy.stats import spearmanr
 
 from monai_spct.files.atomic import replacing
 from monai_spct.handlers.cases import CaseNames, source_of
+from monai_spct.inferers import VolumeInferer
 from monai_spct.metrics import VolumeScores, expected_dice
 from monai_spct.networks import Ensemble
 from monai_spct.networks.ensemble import VoteWithEntropy
@@ -44,10 +45,11 @@ class SaveRanking:
     :func:`~monai_spct.metrics.expected_dice`, by which they are sorted, the lowest first; ``entropy`` of the vote and
     ``disagreement`` of the networks, that is their generalized Jensen-Shannon divergence, both in nats, summed over all
     voxels and divided by the expected number of voxels of structures; and ``dsc``, the true mean, if there is a metric.
-    One network does not disagree, and leaves its column empty.
+    One network does not disagree, and leaves its column empty, as other inferers do.
 
-    Reads probabilities ``pred`` ``(B, C, *S)`` before postprocessing, on the voxels that networks see. Has an
-    :class:`~monai_spct.networks.Ensemble` of several networks tell its mean entropy beside its vote.
+    Reads probabilities ``pred`` ``(B, C, *S)`` before postprocessing, on the voxels that networks see. Where the
+    inferer is a :class:`~monai_spct.inferers.VolumeInferer`, it has an :class:`~monai_spct.networks.Ensemble` of several
+    networks tell its mean entropy beside its vote.
 
     Args:
         path: the file.
@@ -76,7 +78,8 @@ class SaveRanking:
     def _start(self, engine: Any) -> None:
         self.names.forget()
         self._rows.clear()
-        if isinstance(engine.network, Ensemble) and len(engine.network.networks) > 1:
+        votes = isinstance(engine.network, Ensemble) and len(engine.network.networks) > 1
+        if votes and isinstance(engine.inferer, VolumeInferer):  # another one might not expect a further channel
             engine.network = VoteWithEntropy(engine.network)
 
     def __call__(self, engine: Any) -> None:

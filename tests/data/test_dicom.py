@@ -1,5 +1,6 @@
 """A folder of DICOM files is the volume that it is as NIfTI, and what is none is said before anything is predicted."""
 
+import locale
 import struct
 import sys
 from pathlib import Path
@@ -131,12 +132,14 @@ def test_each_slice_has_its_own_scale(tmp_path):
 
 def test_compressed_slices_are_read(tmp_path):
     itk = pytest.importorskip("itk")
+    before = locale.setlocale(locale.LC_ALL)
     for path in write_series(tmp_path / "a"):
         size = path.stat().st_size
         image, writer = itk.imread(path, itk.SS), itk.GDCMImageIO.New(KeepOriginalUID=True)
         (path.parent / f"{path.name}.dcm").unlink(missing_ok=True)
         itk.imwrite(image, path, compression=True, imageio=writer)
         assert path.stat().st_size != size
+    locale.setlocale(locale.LC_ALL, before)  # which the writer changes, but no reader
     np.testing.assert_array_equal(LOAD(tmp_path / "a"), VOXELS)
 
 

@@ -233,7 +233,7 @@ def test_the_preparation_of_a_bundle_depends_on_no_seed_and_on_its_settings(bund
         return fingerprint(parser.get_parsed_content("preprocessing"))
 
     assert of(0) == of(1)
-    assert len({of(0), of(0, **{"intensity#0#channel_wise": False}), of(0, **{"load#2#num_classes": 9})}) == 3
+    assert len({of(0), of(0, **{"intensity#0#channel_wise": False}), of(0, **{"load#3#num_classes": 9})}) == 3
 
 
 def test_a_lambda_is_refused_before_anything_is_loaded(cases, folder):
