@@ -47,9 +47,9 @@ class SaveRanking:
     voxels and divided by the expected number of voxels of structures; and ``dsc``, the true mean, if there is a metric.
     One network does not disagree, and leaves its column empty, as other inferers do.
 
-    Reads probabilities ``pred`` ``(B, C, *S)`` before postprocessing, on the voxels that networks see. Where the inferer
-    is a :class:`~monai_spct.inferers.VolumeInferer`, it has an :class:`~monai_spct.networks.Ensemble` of several networks
-    tell its mean entropy beside its vote.
+    Reads probabilities ``pred`` ``(B, C, *S)`` before postprocessing, on the voxels that networks see. Where the
+    inferer is a :class:`~monai_spct.inferers.VolumeInferer`, it has an :class:`~monai_spct.networks.Ensemble` of
+    several networks tell its mean entropy beside its vote.
 
     Args:
         path: the file.
