@@ -113,15 +113,13 @@ def _metadata(name: str, choices: Sequence[Choice]) -> dict[str, Any]:
     """As the model zoo wants it."""
     chosen = {choice.key: choice.value for choice in choices}
     structures, channels = chosen["structures"].values(), chosen["in_channels"]
+    classes = {str(number): name for number, name in enumerate(["background", *structures])}
     metadata = _read(_ACDC / "metadata.json")
-    data_format = metadata["network_data_format"]
-    for end, number in (("inputs#image", channels), ("outputs#pred", 1 + len(structures))):
-        side, key = end.split("#")
-        data_format[side][key] |= {"num_channels": number, "spatial_shape": ["*"] * chosen["spatial_dims"]}
-    data_format["inputs"]["image"] |= {"modality": "n/a"}
-    data_format["inputs"]["image"]["channel_def"] = {str(number): f"channel {number}" for number in range(channels)}
-    classes = dict(enumerate(["background", *structures]))
-    data_format["outputs"]["pred"]["channel_def"] = {str(number): of for number, of in classes.items()}
+    image, pred = metadata["network_data_format"]["inputs"]["image"], metadata["network_data_format"]["outputs"]["pred"]
+    for tensor, meaning in ((image, {str(n): f"channel {n}" for n in range(channels)}), (pred, classes)):
+        shape = ["*"] * chosen["spatial_dims"]
+        tensor |= {"num_channels": len(meaning), "spatial_shape": shape, "channel_def": meaning}
+    image["modality"] = "n/a"
     return metadata | {
         "version": "0.1.0",
         "changelog": {"0.1.0": "planned"},
